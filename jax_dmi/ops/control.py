@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs the Monitor itself dispatches: the ambient step, and fences.
+
+A CPU device takes programs from two queues, one of the dispatching thread for
+programs on a single device and one for programs on several. So everything here
+exists twice: as one program per device, and as one program over all devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import functools
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
+from jax.sharding import SingleDeviceSharding
+import numpy as np
+
+from jax_dmi import _compat
+from jax_dmi import spec as capture_spec
+
+_HAS_STEP = 1
+_RECORDING = 2
+
+# --- Primitive ---------------------------------------------------------------
+
+# Without an effect of its own: the Monitor uses the result, and jit keeps its
+# fast path.
+control_p = _compat.primitive("dmi_control")
+
+# --- Functions of the Monitor ------------------------------------------------
+
+
+def set_step(
+    devices: Sequence[jax.Device], step: int | None, recording: bool, multi: bool
+) -> Any:
+    """Sets the ambient step of ``devices`` for the programs dispatched next.
+
+    Never waits for the devices.
+
+    Args:
+      devices: Local devices of one platform.
+      step: The step, or None for no ambient step.
+      recording: Whether records of that step are kept.
+      multi: Whether to set the step that programs of several devices read, which
+        also takes one program of all ``devices``.
+
+    Returns:
+      Arrays that are ready when the step is set.
+    """
+    value = 0 if step is None else step
+    flags = _HAS_STEP * (step is not None) | _RECORDING * recording
+    words = np.array(
+        [value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF, flags, int(multi)], np.uint32
+    )
+    return _dispatch("dmi_step", tuple(devices), words, multi)
+
+
+def fences(devices: Sequence[jax.Device]) -> None:
+    """Waits for what this thread dispatched to ``devices`` before.
+
+    That is: every program of this thread on one of the devices, and every program
+    on several of them from any thread.
+
+    Args:
+      devices: Local devices of one platform.
+    """
+    words = np.zeros(4, np.uint32)
+    kinds = (False, True) if len(devices) > 1 else (False,)
+    waiting = [_dispatch("dmi_noop", tuple(devices), words, multi) for multi in kinds]
+    jax.block_until_ready(waiting)
+
+
+def _dispatch(target, devices, words, multi):
+    with capture_spec.overriding(None):
+        if multi:
+            return _program(target, devices)(np.tile(words, len(devices)))
+        return [_program(target, (device,))(words) for device in devices]
+
+
+@functools.cache
+def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
+    """Returns the compiled call of ``target`` on four words per device."""
+
+    def run(words):
+        return control_p.bind(words, target=target)[0]
+
+    if len(devices) == 1:
+        sharding: Any = SingleDeviceSharding(devices[0])
+    else:
+        mesh = Mesh(np.array(devices), ("device",))
+        spec = PartitionSpec("device")
+        sharding = NamedSharding(mesh, spec)
+        run = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec)
+    run.__name__ = target
+    return jax.jit(run, in_shardings=sharding, out_shardings=sharding)
+
+
+# --- Lowering ----------------------------------------------------------------
+
+
+def _lowering(ctx, words, *, target):
+    del ctx
+    scratch = _compat.ffi_call(target, [words], [_compat.scratch_type()], {})
+    return _compat.tie([words, *scratch])[:1]
+
+
+# --- Rules and registration --------------------------------------------------
+
+control_p.def_abstract_eval(lambda words, *, target: [words])
+_compat.def_kept(control_p)
+_compat.def_lowering(control_p, _lowering, needs_devices=False)
