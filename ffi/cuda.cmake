@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# Decides whether the CUDA operations are built, and says why where not.
+set(DMI_CUDA_WHY_NOT "")
+if(DMI_CUDA STREQUAL "OFF")
+  set(DMI_CUDA_WHY_NOT "switched off")
+else()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(DMI_CUDA_WHY_NOT "no CUDA compiler was found")
+  endif()
+endif()
+# The wheel is the same whether CUDA is off or not found.
+if(DMI_CUDA_WHY_NOT AND NOT DMI_CUDA STREQUAL "ON")
+  set(DMI_CUDA_WHY_NOT "built without CUDA")
+elseif(DMI_CUDA_WHY_NOT)
+  message(FATAL_ERROR "DMI_CUDA=ON, but ${DMI_CUDA_WHY_NOT}")
+else()
+  set(DMI_CUDA_WHY_NOT "this version has no CUDA operations yet")
+endif()

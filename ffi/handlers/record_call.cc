@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoded `record` call, see the header.
+#include "handlers/record_call.h"
+
+#include <algorithm>
+#include <string>
+
+#include "program/site_table.h"
+#include "wire/dtype.h"
+
+namespace dmi::handlers {
+
+namespace ffi = xla::ffi;
+
+bool RecordCall::RecordsOn(int64_t device) const {
+  return recorders.size() == 0 || std::find(recorders.begin(), recorders.end(),
+                                        device) != recorders.end();
+}
+
+RecordCall DecodeRecordCall(int64_t site, int64_t layout,
+                            std::string_view roles, int64_t multi,
+                            ffi::Span<const int64_t> recorders) {
+  RecordCall call;
+  call.site.site = static_cast<uint64_t>(site);
+  call.site.layout = static_cast<uint64_t>(layout);
+  call.site.index = program::SiteTable::Get().IndexOf(call.site.site);
+  call.site.kind = multi != 0 ? wire::kMultiDevice : wire::kSingleDevice;
+  call.roles = roles;
+  call.recorders = recorders;
+  return call;
+}
+
+ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
+                              std::string_view site_descriptor,
+                              std::string_view layout_descriptor,
+                              std::string_view roles) {
+  if (site == 0) {
+    return ffi::Error::InvalidArgument("dmi_record: a site has no id");
+  }
+  if (roles.find_first_not_of("sl0123w") != std::string_view::npos) {
+    return ffi::Error::InvalidArgument(
+        "dmi_record: unknown operand role in \"" + std::string(roles) + "\"");
+  }
+  program::SiteTable& table = program::SiteTable::Get();
+  table.AddSite(static_cast<uint64_t>(site), site_descriptor);
+  if (layout != 0) {
+    table.AddLayout(static_cast<uint64_t>(layout), layout_descriptor);
+  }
+  return ffi::Error::Success();
+}
+
+uint64_t PayloadBytes(const ffi::AnyBuffer& buffer) {
+  uint64_t elements = 1;
+  for (const int64_t size : buffer.dimensions()) {
+    elements *= static_cast<uint64_t>(size);
+  }
+  return wire::BytesOf(static_cast<wire::DType>(buffer.element_type()),
+                       elements);
+}
+
+}  // namespace dmi::handlers

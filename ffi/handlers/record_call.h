@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// One `record` custom call as its handler sees it, the same on every platform.
+#ifndef DMI_HANDLERS_RECORD_CALL_H_
+#define DMI_HANDLERS_RECORD_CALL_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "program/record.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace dmi::handlers {
+
+// A view of the call's attributes; valid while the handler runs. Handlers keep
+// no state of their own between stages: state types would have to be registered
+// before the handlers, an order that jaxlib does not keep for what is
+// registered before its backend starts.
+struct RecordCall {
+  program::RecordSite site;
+  // What each operand after x means: 's' step, 'l' layer, '0'..'3' a label
+  // word, 'w' whether to record at all.
+  std::string_view roles;
+  // Global ids of the devices that record; empty = all of them.
+  xla::ffi::Span<const int64_t> recorders;
+
+  bool RecordsOn(int64_t device) const;
+};
+
+// The attributes of the call, in the order of its binding.
+RecordCall DecodeRecordCall(int64_t site, int64_t layout,
+                            std::string_view roles, int64_t multi,
+                            xla::ffi::Span<const int64_t> recorders);
+
+// The instantiate stage: checks the attributes and registers the descriptors
+// in the site table.
+xla::ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
+                                   std::string_view site_descriptor,
+                                   std::string_view layout_descriptor,
+                                   std::string_view roles);
+
+// Exact payload bytes of a buffer, sub-byte elements packed.
+uint64_t PayloadBytes(const xla::ffi::AnyBuffer& buffer);
+
+}  // namespace dmi::handlers
+
+#endif  // DMI_HANDLERS_RECORD_CALL_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which handlers this build has, for Python to register and to describe.
+#ifndef DMI_HANDLERS_REGISTRATIONS_H_
+#define DMI_HANDLERS_REGISTRATIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dmi::handlers {
+
+struct Registration {
+  const char* name;
+  const char* platform;  // as XLA spells it: "cpu" or "CUDA"
+  void* instantiate;     // XLA_FFI_Handler*, nullptr where there is no such stage
+  void* execute;         // XLA_FFI_Handler*
+};
+
+std::vector<Registration> HostRegistrations();
+
+// What a built handler says of itself when XLA asks.
+struct HandlerMetadata {
+  int32_t api_major = 0;
+  int32_t api_minor = 0;
+  uint32_t traits = 0;
+};
+HandlerMetadata MetadataOf(void* handler);
+
+// The version of the FFI headers this build was compiled against.
+int32_t FfiApiMajor();
+int32_t FfiApiMinor();
+
+}  // namespace dmi::handlers
+
+#endif  // DMI_HANDLERS_REGISTRATIONS_H_

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the two sides of a host ring wake each other.
+//
+//   producers -> drain   `WakeDrain` after a record crossed the threshold, and
+//                        whenever a producer is about to wait
+//   leases -> producers  `SpaceFreed` after the tail moved
+//
+// A record that does neither costs no signal at all: the drain looks by itself
+// every few milliseconds, which bounds the age of a lone record.
+#ifndef DMI_PROGRAM_HOST_SIGNALS_H_
+#define DMI_PROGRAM_HOST_SIGNALS_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <semaphore>
+
+#include "base/clock.h"
+
+namespace dmi::program {
+
+class HostSignals {
+ public:
+  explicit HostSignals(int64_t stall_budget_nanos)
+      : budget_(stall_budget_nanos) {}
+
+  // ---- The drain's sleep ----
+
+  // Called by any thread; never blocks. At most one token is outstanding, so
+  // a burst of callers costs one system call. The exchange pairs with the one
+  // in `DrainSleep`: whichever comes second sees what the first published.
+  void WakeDrain() {
+    if (asleep_.exchange(false, std::memory_order_acq_rel)) wake_.release();
+  }
+
+  // Called by the drain: sleeps until woken or `nanos` passed, unless
+  // `has_work()`, looked at after announcing the sleep, is true.
+  template <typename HasWork>
+  void DrainSleep(int64_t nanos, HasWork has_work) {
+    asleep_.exchange(true, std::memory_order_acq_rel);
+    if (!has_work()) {
+      if (wake_.try_acquire_for(std::chrono::nanoseconds(nanos))) return;
+    }
+    // Somebody may have released a token meanwhile; it is spent on the next
+    // sleep, which then returns early once.
+    asleep_.exchange(false, std::memory_order_acq_rel);
+  }
+
+  // ---- Producers waiting for space ----
+
+  enum class Waited { kFreed, kExhausted, kClosed };
+
+  // Called by a producer that found no space; blocks until `fits()` is true
+  // (kFreed), the stall budget of this ring is spent (kExhausted) or the ring
+  // closes (kClosed). Waiting is charged to the budget only while nothing is
+  // freed for longer than a twentieth of it: a slow but moving sink holds the
+  // program back without losing anything, a dead one does so for one budget.
+  template <typename Fits>
+  Waited WaitForSpace(Fits fits) {
+    std::unique_lock lock(mutex_);
+    if (waiting_.fetch_add(1, std::memory_order_acq_rel) == 0) {
+      quiet_since_ = base::MonotonicNanos();
+    }
+    WakeDrain();
+    Waited outcome = Waited::kFreed;
+    while (!fits()) {
+      if (closed_) {
+        outcome = Waited::kClosed;
+        break;
+      }
+      const int64_t left =
+          budget_ - spent_ - (base::MonotonicNanos() - quiet_since_);
+      if (exhausted_ || left <= 0) {
+        exhausted_ = true;
+        outcome = Waited::kExhausted;
+        break;
+      }
+      freed_.wait_for(lock, std::chrono::nanoseconds(left));
+    }
+    waiting_.fetch_sub(1, std::memory_order_acq_rel);
+    return outcome;
+  }
+
+  // Called after the tail moved; takes the lock only where somebody waits.
+  // The read-modify-write pairs with the one in `WaitForSpace`.
+  void SpaceFreed() {
+    if (waiting_.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+    std::lock_guard lock(mutex_);
+    const int64_t now = base::MonotonicNanos();
+    if (const int64_t quiet = now - quiet_since_; quiet > budget_ / 20) {
+      spent_ += quiet;
+    }
+    quiet_since_ = now;
+    freed_.notify_all();
+  }
+
+  // Wakes every producer for good; they drop what they hold.
+  void Close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    freed_.notify_all();
+  }
+
+  bool somebody_waits() const {
+    return waiting_.load(std::memory_order_acquire) > 0;
+  }
+
+ private:
+  const int64_t budget_;
+  std::atomic<bool> asleep_{false};
+  std::counting_semaphore<> wake_{0};
+
+  std::atomic<int> waiting_{0};
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  // Guarded by mutex_.
+  int64_t quiet_since_ = 0;
+  int64_t spent_ = 0;
+  bool exhausted_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace dmi::program
+
+#endif  // DMI_PROGRAM_HOST_SIGNALS_H_

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host form of `record`.
+#include "program/record.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/crc32c.h"
+#include "program/atomics.h"
+#include "program/control_table.h"
+#include "program/host_signals.h"
+
+namespace dmi::program {
+namespace {
+
+using wire::ControlBlock;
+using wire::Cursor;
+using wire::RingHeader;
+using wire::Slot;
+
+std::atomic<uint64_t> orphans{0};
+
+// From this size on a copy goes around the cache; smaller payloads are still
+// warm when the sink reads them.
+constexpr uint64_t kStreamingBytes = 32 * 1024;
+
+HostSignals& SignalsOf(const RingHeader& ring) {
+  return *reinterpret_cast<HostSignals*>(ring.signals);
+}
+
+wire::SiteCounters& CountersOf(const RingHeader& ring, uint32_t index) {
+  return reinterpret_cast<wire::SiteCounters*>(ring.sites)[index];
+}
+
+// Keeps the ring from being freed while a producer is inside. The increment and
+// the load of `ring` are sequentially consistent, as are the store of `ring`
+// and the load of `in_flight` in Uninstall: either the producer sees no ring,
+// or Uninstall sees the producer.
+class Inside {
+ public:
+  explicit Inside(ControlBlock& control) : control_(control) {
+    AddSeqCst(control_.in_flight, uint64_t{1});
+    ring_ = reinterpret_cast<RingHeader*>(LoadSeqCst(control_.ring));
+  }
+  ~Inside() {
+    // Release: what was written to the ring comes before its owner's free.
+    AddAcqRel(control_.in_flight, ~uint64_t{0});
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+  RingHeader* ring() const { return ring_; }
+
+ private:
+  ControlBlock& control_;
+  RingHeader* ring_;
+};
+
+struct Taken {
+  bool ok;
+  uint32_t sequence;
+  uint32_t position;
+  Cursor next;
+};
+
+// Tries to advance the head by `units`. The tail is first taken from the
+// producers' cached copy: the real one is a bus round trip away on a device.
+Taken TryReserve(RingHeader& ring, uint32_t units) {
+  uint64_t head = LoadRelaxed(ring.head);
+  uint64_t tail = LoadAcquire(ring.cached_tail);
+  while (true) {
+    wire::Reservation where = wire::Reserve(
+        wire::Unpack(head), wire::Unpack(tail), units, ring.extent);
+    if (!where.fits) {
+      // Acquire: the drain has read the span before it is written again.
+      tail = LoadAcquire(ring.tail);
+      StoreRelease(ring.cached_tail, tail);
+      head = LoadRelaxed(ring.head);
+      where = wire::Reserve(wire::Unpack(head), wire::Unpack(tail), units,
+                            ring.extent);
+      if (!where.fits) return {false, 0, 0, {}};
+    }
+    if (CompareExchangeRelaxed(ring.head, head, wire::Pack(where.next))) {
+      return {true, wire::Unpack(head).sequence, where.start, where.next};
+    }
+  }
+}
+
+// Waits for space as the ring's policy says. On failure `reason` says why.
+Taken ReserveOrWait(RingHeader& ring, uint32_t units,
+                    wire::LossReason& reason) {
+  Taken taken = TryReserve(ring, units);
+  if (taken.ok) return taken;
+  if (ring.overflow == wire::Overflow::kDrop) {
+    reason = wire::kLostOverflow;
+    return taken;
+  }
+  reason = wire::kLostStalled;
+  if (LoadRelaxed(ring.exhausted) != 0) return taken;
+  const auto waited = SignalsOf(ring).WaitForSpace([&] {
+    taken = TryReserve(ring, units);
+    return taken.ok;
+  });
+  if (waited == HostSignals::Waited::kClosed) reason = wire::kLostClosed;
+  if (waited == HostSignals::Waited::kExhausted) {
+    StoreRelaxed(ring.exhausted, uint64_t{1});
+  }
+  return taken;
+}
+
+void Publish(const RingHeader& ring, const ControlBlock& control,
+             const RecordSite& site, const RecordLabels& labels,
+             const Taken& taken, uint64_t bytes, uint32_t crc) {
+  Slot& slot = reinterpret_cast<Slot*>(
+      ring.slots)[taken.sequence & (ring.extent.slots - 1)];
+  slot.position = uint64_t{taken.position} * wire::kPayloadUnit;
+  slot.bytes = bytes;
+  slot.site = site.site;
+  slot.layout = site.layout;
+  slot.step = labels.step;
+  slot.layer = labels.layer;
+  for (uint32_t i = 0; i < wire::kMaxLabels; ++i) {
+    slot.labels[i] = labels.words[i];
+  }
+  slot.boundary = wire::CounterOf(LoadRelaxed(control.progress));
+  slot.time_ns = base::MonotonicNanos() + ring.clock_offset;
+  slot.flags = labels.flags | (ring.checksum ? wire::kHasCrc : 0u);
+  slot.crc = crc;
+  StoreRelease(slot.publication, wire::PublicationOf(taken.sequence));
+}
+
+// The drain looks by itself every few milliseconds; it is woken only when what
+// waits for it fills a batch.
+void WakeDrainIfDue(RingHeader& ring, Cursor next) {
+  const Cursor begin = wire::Unpack(LoadRelaxed(ring.batch_begin));
+  if (next.sequence - begin.sequence >= ring.wake_records ||
+      wire::UnitsBetween(begin, next, ring.extent) >= ring.wake_units) {
+    SignalsOf(ring).WakeDrain();
+  }
+}
+
+void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
+                RecordLabels labels, const void* payload, uint64_t bytes) {
+  const wire::AmbientStep& ambient = control.ambient[site.kind];
+  const uint64_t ambient_flags = LoadRelaxed(ambient.flags);
+  if (ambient_flags & wire::kAmbientPaused) return;
+  if (!(labels.flags & wire::kHasStep) &&
+      (ambient_flags & wire::kAmbientHasStep)) {
+    labels.step = LoadRelaxed(ambient.step);
+    labels.flags |= wire::kHasStep | wire::kStepIsAmbient;
+  }
+  wire::SiteCounters& counters = CountersOf(ring, site.index);
+  const uint64_t units = wire::UnitsFor(bytes);
+  if (units > ring.extent.units / 2 || bytes > wire::kMaxRecordBytes) {
+    AddRelaxed(counters.lost[wire::kLostTooLarge], uint64_t{1});
+    return;
+  }
+  wire::LossReason reason{};
+  const Taken taken = ReserveOrWait(ring, static_cast<uint32_t>(units), reason);
+  if (!taken.ok) {
+    AddRelaxed(counters.lost[reason], uint64_t{1});
+    return;
+  }
+  auto* to = reinterpret_cast<uint8_t*>(ring.payload) +
+             uint64_t{taken.position} * wire::kPayloadUnit;
+  const bool streaming = bytes >= kStreamingBytes;
+  uint32_t crc = 0;
+  if (ring.checksum) {
+    crc = base::CopyWithCrc32c(to, payload, bytes, streaming);
+  } else {
+    base::Copy(to, payload, bytes, streaming);
+  }
+  AddRelaxed(counters.recorded, uint64_t{1});
+  Publish(ring, control, site, labels, taken, bytes, crc);
+  WakeDrainIfDue(ring, taken.next);
+}
+
+}  // namespace
+
+void Record(ControlBlock& control, const RecordSite& site,
+            const RecordLabels& labels, const void* payload, uint64_t bytes) {
+  const auto* gates = reinterpret_cast<const uint32_t*>(control.gates);
+  if (LoadRelaxed(gates[site.index]) != 0) return;
+  if (InForkedChild()) {
+    AddRelaxed(control.lost[wire::kLostForked], uint64_t{1});
+    return;
+  }
+  const Inside inside(control);
+  if (inside.ring() == nullptr) {
+    if (LoadRelaxed(control.deselected) == 0) {
+      AddRelaxed(control.lost[wire::kLostClosed], uint64_t{1});
+    }
+    return;
+  }
+  RecordInto(*inside.ring(), control, site, labels, payload, bytes);
+}
+
+void CountOrphan() { orphans.fetch_add(1, std::memory_order_relaxed); }
+uint64_t Orphans() { return orphans.load(std::memory_order_relaxed); }
+
+void Install(ControlBlock& control, RingHeader& ring) {
+  StoreSeqCst(control.ring, reinterpret_cast<uint64_t>(&ring));
+}
+
+void Uninstall(ControlBlock& control) {
+  auto* ring = reinterpret_cast<RingHeader*>(LoadRelaxed(control.ring));
+  if (ring == nullptr) return;
+  StoreSeqCst(control.ring, uint64_t{0});
+  SignalsOf(*ring).Close();
+  // Copies are short and waits have just been ended, so this is a moment.
+  while (LoadSeqCst(control.in_flight) != 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace dmi::program

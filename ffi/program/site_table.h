@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The site table: what the ids inside records stand for.
+//
+// Filled while executables are instantiated, so a program that came out of a
+// compilation cache still names its records. Lives as long as the process.
+#ifndef DMI_PROGRAM_SITE_TABLE_H_
+#define DMI_PROGRAM_SITE_TABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "wire/control.h"
+
+namespace dmi::program {
+
+// Any thread may call any method; all but IndexOf take a short lock.
+class SiteTable {
+ public:
+  static SiteTable& Get();
+
+  // The dense index of a site's gate and counters. Lock-free: runs on every
+  // record. A site nobody added shares the last index.
+  uint32_t IndexOf(uint64_t id) const;
+
+  // Adds the site unless it is known. Ids beyond wire::kMaxSites share the last
+  // index.
+  void AddSite(uint64_t id, std::string_view descriptor);
+  void AddLayout(uint64_t id, std::string_view descriptor);
+
+  std::optional<std::string> Site(uint64_t id) const;
+  std::optional<std::string> Layout(uint64_t id) const;
+
+  // Ids by index; an id that shares the last index is not listed.
+  std::vector<uint64_t> Sites() const;
+
+ private:
+  // Open addressing, at most half full. The id is written last, with release
+  // order, under the lock.
+  struct Bucket {
+    std::atomic<uint64_t> id;  // 0 = empty
+    uint32_t index;
+  };
+  static constexpr uint64_t kBuckets = 2 * uint64_t{wire::kMaxSites};
+
+  SiteTable() : buckets_(new Bucket[kBuckets]()) {}
+
+  const std::unique_ptr<Bucket[]> buckets_;
+  mutable std::mutex mutex_;
+  std::unordered_map<uint64_t, std::string> sites_;
+  std::unordered_map<uint64_t, std::string> layouts_;
+  std::vector<uint64_t> order_;
+};
+
+}  // namespace dmi::program
+
+#endif  // DMI_PROGRAM_SITE_TABLE_H_

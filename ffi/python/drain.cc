@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binds the capture of one device: control block, ring and drain together.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drain/drain.h"
+#include "program/atomics.h"
+#include "program/boundary.h"
+#include "program/control_table.h"
+#include "program/record.h"
+#include "program/site_table.h"
+#include "python/binders.h"
+
+namespace nb = nanobind;
+
+namespace dmi::python {
+namespace {
+
+constexpr const char* kReasons[wire::kLossReasons] = {
+    "overflow", "stalled", "too_large", "closed", "forked"};
+
+int64_t Nanos(double seconds) {
+  constexpr double kMost = 9e18;
+  return static_cast<int64_t>(std::min(seconds * 1e9, kMost));
+}
+
+// Everything of one device and run. The control thread calls what changes it;
+// counters may be read by any thread.
+class Capture {
+ public:
+  Capture(int32_t ordinal, int64_t device, uint64_t ring_bytes,
+          uint32_t ring_slots, const std::string& overflow,
+          double stall_seconds, bool checksum, uint64_t batch_bytes,
+          uint32_t batch_records, double linger_seconds,
+          std::shared_ptr<batch::BatchQueue> queue)
+      : control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
+    ring::RingOptions ring;
+    ring.bytes = ring_bytes;
+    ring.slots = ring_slots;
+    ring.overflow = overflow == "drop" ? wire::Overflow::kDrop
+                                       : wire::Overflow::kBlock;
+    ring.stall_nanos = Nanos(stall_seconds);
+    ring.checksum = checksum;
+    ring.wake_records = batch_records;
+    ring.wake_bytes = batch_bytes;
+    ring_ = std::make_shared<ring::Ring>(ring);
+    drain_ = std::make_unique<drain::Drain>(
+        ring_, device,
+        drain::DrainOptions{batch_bytes, batch_records, Nanos(linger_seconds)},
+        std::move(queue));
+  }
+
+  void Start() {
+    program::StoreRelaxed(control_.progress, uint64_t{0});
+    for (uint32_t kind = 0; kind < wire::kProgramKinds; ++kind) {
+      program::SetAmbientStep(control_, static_cast<wire::ProgramKind>(kind), 0,
+                              0);
+    }
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+      lost_before_[i] = program::LoadRelaxed(control_.lost[i]);
+    }
+    drain_->Start();
+    program::Install(control_, ring_->header());
+  }
+
+  // No producer is left, and every record is queued, once this returns.
+  void Stop() {
+    program::Uninstall(control_);
+    drain_->Stop();
+  }
+
+  uint64_t Seal(double seconds) { return drain_->Seal(Nanos(seconds)); }
+
+  drain::Drain& drain() { return *drain_; }
+  const drain::Drain& drain() const { return *drain_; }
+
+  // Losses since Start, by reason, over all sites.
+  nb::dict Lost() const {
+    uint64_t lost[wire::kLossReasons] = {};
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+      lost[i] = program::LoadRelaxed(control_.lost[i]) - lost_before_[i];
+    }
+    const size_t sites = program::SiteTable::Get().Sites().size();
+    for (size_t site = 0; site < sites; ++site) {
+      for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+        lost[i] += program::LoadRelaxed(counters()[site].lost[i]);
+      }
+    }
+    return ByReason(lost);
+  }
+
+  // {site id: (records that took a sequence, {reason: lost})}
+  nb::dict BySite() const {
+    const std::vector<uint64_t> sites = program::SiteTable::Get().Sites();
+    nb::dict result;
+    for (size_t site = 0; site < sites.size(); ++site) {
+      uint64_t lost[wire::kLossReasons];
+      uint64_t any = program::LoadRelaxed(counters()[site].recorded);
+      const uint64_t recorded = any;
+      for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+        lost[i] = program::LoadRelaxed(counters()[site].lost[i]);
+        any += lost[i];
+      }
+      if (any == 0) continue;
+      result[nb::cast(sites[site])] =
+          nb::make_tuple(recorded, ByReason(lost));
+    }
+    return result;
+  }
+
+  nb::ndarray<nb::numpy, int64_t, nb::ndim<2>> Boundaries() const {
+    const auto stamps = program::ReadBoundaries(ring_->header(), 0);
+    auto* rows = new int64_t[stamps.size() * 2];
+    for (size_t i = 0; i < stamps.size(); ++i) {
+      rows[2 * i] =
+          static_cast<int64_t>(wire::CounterOf(stamps[i].progress));
+      rows[2 * i + 1] = stamps[i].time_ns;
+    }
+    nb::capsule owner(rows, [](void* p) noexcept {
+      delete[] static_cast<int64_t*>(p);
+    });
+    return {rows, {stamps.size(), 2}, owner};
+  }
+
+  nb::list Transfers() const {
+    static constexpr const char* kKinds[] = {"batch", "forced", "window"};
+    nb::list result;
+    for (const drain::Transfer& t : drain_->transfers().Read()) {
+      result.append(nb::make_tuple(
+          t.begin_ns, t.end_ns, t.bytes,
+          kKinds[static_cast<uint32_t>(t.kind)], t.version, t.window_index,
+          t.occurrence, t.begin_counter, t.end_counter));
+    }
+    return result;
+  }
+
+ private:
+  static nb::dict ByReason(const uint64_t lost[wire::kLossReasons]) {
+    nb::dict result;
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+      if (lost[i] > 0) result[kReasons[i]] = lost[i];
+    }
+    return result;
+  }
+  const wire::SiteCounters* counters() const {
+    return reinterpret_cast<const wire::SiteCounters*>(ring_->header().sites);
+  }
+
+  wire::ControlBlock& control_;
+  std::shared_ptr<ring::Ring> ring_;
+  std::unique_ptr<drain::Drain> drain_;
+  uint64_t lost_before_[wire::kLossReasons] = {};
+};
+
+}  // namespace
+
+void BindDrain(nb::module_& module) {
+  nb::class_<Capture>(module, "Capture",
+                      "Ring and drain of one device for one run.")
+      .def(nb::init<int32_t, int64_t, uint64_t, uint32_t, const std::string&,
+                    double, bool, uint64_t, uint32_t, double,
+                    std::shared_ptr<batch::BatchQueue>>(),
+           nb::kw_only(), nb::arg("ordinal"), nb::arg("device"),
+           nb::arg("ring_bytes"), nb::arg("ring_slots"), nb::arg("overflow"),
+           nb::arg("stall_seconds"), nb::arg("checksum"),
+           nb::arg("batch_bytes"), nb::arg("batch_records"),
+           nb::arg("linger_seconds"), nb::arg("queue"))
+      .def("start", &Capture::Start)
+      .def("stop", &Capture::Stop, nb::call_guard<nb::gil_scoped_release>())
+      .def("seal", &Capture::Seal, nb::arg("seconds"),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Queues every record reserved before the call; returns the sequence "
+           "after the last one that was.")
+      .def_prop_ro("reserved",
+                   [](const Capture& c) { return c.drain().reserved(); })
+      .def_prop_ro("queued",
+                   [](const Capture& c) { return c.drain().queued(); })
+      .def_prop_ro("pinned",
+                   [](const Capture& c) { return c.drain().ring().pinned(); })
+      .def_prop_ro("failure",
+                   [](const Capture& c) { return c.drain().failure().text(); })
+      .def_prop_ro("device",
+                   [](const Capture& c) { return c.drain().device(); })
+      .def("lost", &Capture::Lost)
+      .def("by_site", &Capture::BySite)
+      .def("boundaries", &Capture::Boundaries)
+      .def("transfers", &Capture::Transfers);
+
+  module.def(
+      "deselect",
+      [](int32_t ordinal, int64_t device, bool deselected) {
+        program::StoreRelaxed(
+            program::ControlTable::Host().Ensure(ordinal, device)->deselected,
+            uint64_t{deselected});
+      },
+      nb::arg("ordinal"), nb::arg("device"), nb::arg("deselected"),
+      "Records of a deselected device are neither kept nor counted.");
+}
+
+}  // namespace dmi::python

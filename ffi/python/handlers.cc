@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binds FFI targets, the site table and what the build says of itself.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "drain/drain.h"
+#include "handlers/registrations.h"
+#include "program/record.h"
+#include "program/site_table.h"
+#include "python/binders.h"
+#include "wire/control.h"
+#include "wire/cursor.h"
+
+#ifndef DMI_CUDA_WHY_NOT
+#define DMI_CUDA_WHY_NOT "this build has no CUDA sources"
+#endif
+
+namespace nb = nanobind;
+
+namespace dmi::python {
+namespace {
+
+nb::dict Registrations() {
+  nb::dict platforms;
+  for (const auto& target : handlers::HostRegistrations()) {
+    nb::dict stages;
+    if (target.instantiate != nullptr) {
+      stages["instantiate"] = nb::capsule(target.instantiate);
+    }
+    stages["execute"] = nb::capsule(target.execute);
+    if (!platforms.contains(target.platform)) {
+      platforms[target.platform] = nb::dict();
+    }
+    nb::cast<nb::dict>(platforms[target.platform])[target.name] = stages;
+  }
+  return platforms;
+}
+
+nb::dict Metadata() {
+  nb::dict targets;
+  for (const auto& target : handlers::HostRegistrations()) {
+    const auto metadata = handlers::MetadataOf(target.execute);
+    nb::dict entry;
+    entry["platform"] = target.platform;
+    entry["traits"] = metadata.traits;
+    entry["api"] = nb::make_tuple(metadata.api_major, metadata.api_minor);
+    targets[target.name] = entry;
+  }
+  return targets;
+}
+
+nb::dict BuildInfo() {
+  nb::dict cuda;
+  cuda["built"] = false;
+  cuda["why_not"] = DMI_CUDA_WHY_NOT;
+  cuda["archs"] = nb::list();
+  cuda["ptx"] = nb::list();
+  cuda["cudart"] = nb::none();
+  nb::dict info;
+  info["compiler"] = __VERSION__;
+  info["cuda"] = cuda;
+  return info;
+}
+
+nb::dict Limits() {
+  nb::dict limits;
+  limits["labels"] = wire::kMaxLabels;
+  limits["sites"] = wire::kMaxSites;
+  limits["ring_bytes"] = wire::kMaxUnits * wire::kPayloadUnit;
+  limits["record_bytes"] = wire::kMaxRecordBytes;
+  limits["payload_alignment"] = wire::kPayloadUnit;
+  limits["boundary_log"] = wire::kBoundaryLogSize;
+  limits["transfer_log"] = drain::TransferLog::kKept;
+  return limits;
+}
+
+}  // namespace
+
+void BindHandlers(nb::module_& module) {
+  module.def("registrations", &Registrations,
+             "{platform: {target: {stage: capsule}}} of the FFI handlers.");
+  module.def("handler_metadata", &Metadata,
+             "{target: {platform, traits, api}}, asked of the built handlers.");
+  module.def(
+      "ffi_api_version",
+      [] {
+        return nb::make_tuple(handlers::FfiApiMajor(), handlers::FfiApiMinor());
+      },
+      nb::sig("def ffi_api_version() -> tuple[int, int]"),
+      "Version of the XLA FFI headers this module was compiled against.");
+  module.def("build_info", &BuildInfo, "What this module was built with.");
+  module.def("limits", &Limits, "Sizes that cannot be exceeded.");
+  module.def(
+      "site_descriptor",
+      [](uint64_t id) { return program::SiteTable::Get().Site(id); },
+      nb::arg("id"), "The descriptor of a site, None where it is unknown.");
+  module.def(
+      "layout_descriptor",
+      [](uint64_t id) { return program::SiteTable::Get().Layout(id); },
+      nb::arg("id"), "The descriptor of a layout, None where it is unknown.");
+  module.def(
+      "site_ids", [] { return program::SiteTable::Get().Sites(); },
+      "Ids of the instantiated sites, by index.");
+  module.def("orphans", &program::Orphans,
+             "Records of devices on which nobody ever captured.");
+}
+
+}  // namespace dmi::python

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The native module: one binder per room.
+#include <nanobind/nanobind.h>
+
+#include "python/binders.h"
+
+NB_MODULE(_native, module) {
+  module.doc() = "Native parts of jax_dmi.";
+  dmi::python::BindBase(module);
+  dmi::python::BindHandlers(module);
+  dmi::python::BindBatch(module);
+  dmi::python::BindDrain(module);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring, see the header.
+#include "ring/ring.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <stdexcept>
+
+#include "base/clock.h"
+#include "program/atomics.h"
+#include "wire/progress.h"
+
+namespace dmi::ring {
+namespace {
+
+constexpr uint64_t kHugePage = 2u << 20;
+constexpr uint64_t kPopulateStep = 32u << 20;
+
+uint64_t RoundUp(uint64_t value, uint64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+// An even number of units, so that half the ring is a whole number of them.
+uint32_t UnitsOf(uint64_t bytes) {
+  const uint64_t units =
+      std::max<uint64_t>(2, RoundUp(wire::UnitsFor(bytes), 2));
+  if (units > wire::kMaxUnits) {
+    throw std::invalid_argument("a ring holds at most 64 GiB");
+  }
+  return static_cast<uint32_t>(units);
+}
+
+}  // namespace
+
+Pages::Pages(uint64_t bytes, bool huge) : size_(bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<uint8_t*>(memory);
+  // Only advice: large copies run twice as fast into huge pages.
+  if (huge && bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
+}
+
+Pages::~Pages() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+Ring::Ring(const RingOptions& options)
+    : payload_(uint64_t{UnitsOf(options.bytes)} * wire::kPayloadUnit, true),
+      slots_(std::bit_ceil(std::max(2u, options.slots)) * sizeof(wire::Slot),
+             false),
+      sites_(wire::kMaxSites * sizeof(wire::SiteCounters), false),
+      boundaries_(wire::kBoundaryLogSize * sizeof(wire::BoundaryStamp), false),
+      signals_(options.stall_nanos) {
+  const uint32_t units = UnitsOf(options.bytes);
+  const uint64_t wake_units =
+      std::min<uint64_t>(wire::UnitsFor(options.wake_bytes), units / 2);
+  const uint32_t slots = std::bit_ceil(std::max(2u, options.slots));
+  header_.payload = reinterpret_cast<uint64_t>(payload_.data());
+  header_.slots = reinterpret_cast<uint64_t>(slots_.data());
+  header_.sites = reinterpret_cast<uint64_t>(sites_.data());
+  header_.boundaries = reinterpret_cast<uint64_t>(boundaries_.data());
+  header_.extent = {units, slots, wire::SpanOf(units)};
+  header_.overflow = options.overflow;
+  header_.checksum = options.checksum ? 1 : 0;
+  header_.wake_records = std::clamp(options.wake_records, 1u, slots / 2);
+  header_.wake_units = static_cast<uint32_t>(std::max<uint64_t>(1, wake_units));
+  header_.clock_offset = base::UtcOffsetNanos();
+  header_.signals = reinterpret_cast<uint64_t>(&signals_);
+}
+
+const wire::Slot& Ring::slot(uint64_t sequence) const {
+  return reinterpret_cast<const wire::Slot*>(
+      slots_.data())[sequence & (header_.extent.slots - 1)];
+}
+
+void Ring::PopulateAhead(uint32_t position) {
+  if (populated_ == payload_.size()) return;
+  // Populating is for the first lap; where it fails, producers fault instead.
+  const uint64_t reached = uint64_t{position} * wire::kPayloadUnit;
+  const uint64_t wanted = std::min(
+      payload_.size(), RoundUp(reached + 2 * kPopulateStep, kPopulateStep));
+  if (wanted <= populated_) return;
+#ifdef MADV_POPULATE_WRITE
+  madvise(payload_.data() + populated_, wanted - populated_,
+          MADV_POPULATE_WRITE);
+#endif
+  populated_ = wanted;
+}
+
+uint64_t Ring::Lease(wire::Cursor end, uint64_t bytes) {
+  std::lock_guard lock(leases_mutex_);
+  leases_.push_back({end, bytes, false});
+  pinned_ += bytes;
+  return first_lease_ + leases_.size() - 1;
+}
+
+void Ring::Release(uint64_t id) {
+  {
+    std::lock_guard lock(leases_mutex_);
+    LeaseEntry& entry = leases_[id - first_lease_];
+    entry.released = true;
+    pinned_ -= entry.bytes;
+    if (id != first_lease_) return;
+    wire::Cursor end{};
+    while (!leases_.empty() && leases_.front().released) {
+      end = leases_.front().end;
+      leases_.pop_front();
+      ++first_lease_;
+    }
+    // Release: whatever read the span is done with it.
+    program::StoreRelease(header_.tail, wire::Pack(end));
+  }
+  signals_.SpaceFreed();
+}
+
+uint64_t Ring::pinned() const {
+  std::lock_guard lock(leases_mutex_);
+  return pinned_;
+}
+
+}  // namespace dmi::ring

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring: the memory records land in, and who may free it when.
+//
+// One ring per device and run. Producers reach it through the control block
+// while it is installed; the drain and every lease hold a shared pointer, so it
+// is freed after the last of them, and never while a producer is inside.
+#ifndef DMI_RING_RING_H_
+#define DMI_RING_RING_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "program/host_signals.h"
+#include "wire/control.h"
+#include "wire/slot.h"
+
+namespace dmi::ring {
+
+struct RingOptions {
+  uint64_t bytes = 256u << 20;  // rounded up to two units
+  uint32_t slots = 65536;       // rounded up to a power of two
+  wire::Overflow overflow = wire::Overflow::kBlock;
+  int64_t stall_nanos = 10'000'000'000;
+  bool checksum = true;
+  uint32_t wake_records = 4096;
+  uint64_t wake_bytes = 16u << 20;
+};
+
+// Zeroed pages that take no memory until they are touched.
+class Pages {
+ public:
+  Pages() = default;
+  Pages(uint64_t bytes, bool huge);
+  ~Pages();
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  uint8_t* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+class Ring {
+ public:
+  // Throws std::bad_alloc or std::invalid_argument.
+  explicit Ring(const RingOptions& options);
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  wire::RingHeader& header() { return header_; }
+  const wire::RingHeader& header() const { return header_; }
+  program::HostSignals& signals() { return signals_; }
+
+  const wire::Slot& slot(uint64_t sequence) const;
+  const uint8_t* payload() const { return payload_.data(); }
+  uint64_t payload_bytes() const { return payload_.size(); }
+
+  // Called by the drain: brings the pages ahead of `position` into memory, so
+  // that on the first lap producers do not take the page faults. A few tens of
+  // MiB ahead; costs nothing once the whole ring is in memory.
+  void PopulateAhead(uint32_t position);
+
+  // ---- Leases: spans handed out, in order, and freed in any order ----
+
+  // Called by the drain: everything up to `end` since the last lease is now
+  // leased. Returns its id.
+  uint64_t Lease(wire::Cursor end, uint64_t bytes);
+
+  // Called by any thread, once per lease: moves the tail over every released
+  // lease at the front and wakes producers that wait for space.
+  void Release(uint64_t id);
+
+  // Payload bytes out on lease.
+  uint64_t pinned() const;
+
+ private:
+  struct LeaseEntry {
+    wire::Cursor end;
+    uint64_t bytes;
+    bool released;
+  };
+
+  Pages payload_;
+  Pages slots_;
+  Pages sites_;
+  Pages boundaries_;
+  program::HostSignals signals_;
+  wire::RingHeader header_{};
+  uint64_t populated_ = 0;
+
+  mutable std::mutex leases_mutex_;
+  std::deque<LeaseEntry> leases_;  // ids first_lease_, first_lease_ + 1, ...
+  uint64_t first_lease_ = 0;
+  uint64_t pinned_ = 0;
+};
+
+}  // namespace dmi::ring
+
+#endif  // DMI_RING_RING_H_
