@@ -251,6 +251,11 @@ def _row_major(kind: ir.Type) -> tuple[int, ...]:
     return tuple(reversed(range(ir.RankedTensorType(kind).rank)))
 
 
+def constant(value: np.generic) -> ir.Value:
+    """Emits a constant."""
+    return mlir.ir_constant(value)
+
+
 def tie(values: Sequence[ir.Value]) -> list[ir.Value]:
     """Emits a barrier that makes every value wait for all of them."""
     return list(hlo.OptimizationBarrierOp(list(values)).results)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import jax.ffi
 
+from jax_dmi.ops import control as control
 from jax_dmi.ops import partition
 from jax_dmi.ops.boundary import advance_boundary as advance_boundary
 from jax_dmi.ops.boundary import close_window as close_window

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Boundaries: places in a program that count, and that windows are made of.
 
-A boundary is an identity too. Its smallest leaf goes through the call in place and
-a barrier holds the other leaves back, so everything that produced ``x`` is before
-the boundary and everything that uses the result is after it.
+A boundary is an identity too: everything that produced ``x`` is before it, and
+everything that uses the result is after it. One small value goes through the call
+in place, and barriers hold the leaves of ``x`` together around it. On CUDA the
+barriers last until the program is scheduled, so any scalar will do. On the CPU
+they do not, so it has to be a leaf: the smallest.
 """
 
 from __future__ import annotations
@@ -97,15 +99,20 @@ def _is_ordered(leaf: Any) -> bool:
 def _lowering(ctx, *operands, role, spec):
     del spec
     forward.check_platforms(ctx, f"boundary ({role.name.lower()})")
-    through = _smallest(ctx.avals_in)
+    platforms = _compat.lowering_platforms(ctx)
+    through, rank = _smallest(ctx.avals_in)
+    values = list(operands)
+    if rank > 0 and platforms == ("cuda",):
+        through, rank = len(values), 0
+        values.append(_compat.constant(np.uint32(0)))
+    values = _compat.tie(values)
     place = _compat.placement(ctx)
-    values = _compat.tie(operands)
     if place is None or place.fully_manual:
         values[through] = _emit(role, [values[through]])[0]
     else:
         values[through] = partition.call(
             [values[through]],
-            [len(ctx.avals_in[through].shape)],
+            [rank],
             place,
             place.manual,
             ["boundary", int(role)],
@@ -129,8 +136,8 @@ def _emit(role, operands):
     )
 
 
-def _smallest(avals) -> int:
-    """Returns which operand goes through the call: the smallest that has bytes."""
+def _smallest(avals) -> tuple[int, int]:
+    """Returns the place and the rank of the smallest operand that has bytes."""
 
     def cost(i):
         if not sites.is_recordable(avals[i].dtype):
@@ -138,7 +145,8 @@ def _smallest(avals) -> int:
         size = math.prod(avals[i].shape)
         return (int(size == 0), size)
 
-    return min(range(len(avals)), key=cost)
+    place = min(range(len(avals)), key=cost)
+    return place, len(avals[place].shape)
 
 
 # --- Rules -------------------------------------------------------------------

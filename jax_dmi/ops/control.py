@@ -9,6 +9,7 @@ exists twice: as one program per device, and as one program over all devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent import futures
 import functools
 from typing import Any
 
@@ -20,10 +21,10 @@ from jax.sharding import SingleDeviceSharding
 import numpy as np
 
 from jax_dmi import _compat
-from jax_dmi import spec as capture_spec
 
 _HAS_STEP = 1
 _RECORDING = 2
+_WORDS = 4
 
 # --- Primitive ---------------------------------------------------------------
 
@@ -68,23 +69,30 @@ def fences(devices: Sequence[jax.Device]) -> None:
     Args:
       devices: Local devices of one platform.
     """
-    words = np.zeros(4, np.uint32)
+    words = np.zeros(_WORDS, np.uint32)
     kinds = (False, True) if len(devices) > 1 else (False,)
     waiting = [_dispatch("dmi_noop", tuple(devices), words, multi) for multi in kinds]
     jax.block_until_ready(waiting)
 
 
 def _dispatch(target, devices, words, multi):
-    with capture_spec.overriding(None):
-        if multi:
-            return _program(target, devices)(np.tile(words, len(devices)))
-        return [_program(target, (device,))(words) for device in devices]
+    if multi:
+        return _program(target, devices)(np.tile(words, len(devices)))
+    return [_program(target, (device,))(words) for device in devices]
 
 
 @functools.cache
 def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
-    """Returns the compiled call of ``target`` on four words per device."""
+    """Returns the compiled call of ``target`` on four words per device.
 
+    Compiled ahead of time and in a thread of its own, because meshes and other
+    settings of the calling thread would become part of the program.
+    """
+    with futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(_compile, target, devices).result()
+
+
+def _compile(target: str, devices: tuple[jax.Device, ...]) -> Any:
     def run(words):
         return control_p.bind(words, target=target)[0]
 
@@ -96,7 +104,12 @@ def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
         sharding = NamedSharding(mesh, spec)
         run = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec)
     run.__name__ = target
-    return jax.jit(run, in_shardings=sharding, out_shardings=sharding)
+    words = jax.ShapeDtypeStruct((_WORDS * len(devices),), np.uint32)
+    return (
+        jax.jit(run, in_shardings=sharding, out_shardings=sharding)
+        .lower(words)
+        .compile()
+    )
 
 
 # --- Lowering ----------------------------------------------------------------

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -207,8 +206,3 @@ def _spec(
             return None
         spec.append(tuple(names) or None)
     return tuple(spec)
-
-
-def device_count(place: _compat.Placement | None) -> int:
-    """Number of devices of a program."""
-    return 1 if place is None else math.prod(place.mesh_shape)

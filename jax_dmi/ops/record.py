@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import functools
+import math
 from typing import Any
 
 import jax
@@ -153,6 +154,9 @@ def _lowering(ctx, *operands, site, spec, serial):
     if place.fully_manual:
         layout = partition.manual_layout(place, varying, aval.shape)
         return emit(operands, layout, aval.shape, True)
+    # No sharding splits finer than this; the shards themselves are checked later.
+    least = sites.payload_bytes(aval.dtype, aval.shape) // math.prod(place.mesh_shape)
+    _check_size(site, spec, least)
     (out,) = partition.call(
         operands,
         [len(a.shape) for a in ctx.avals_in],

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the test suite, and the import paths it runs with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pathlib
+import sys
+
+_TESTS = pathlib.Path(__file__).resolve().parent
+
+
+def _prefer_the_installed_package() -> None:
+    """Keeps the checkout, if on the path, from shadowing an installed package."""
+    try:
+        importlib.metadata.distribution("jax_dmi")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    checkout = _TESTS.parent
+    sys.path[:] = [p for p in sys.path if pathlib.Path(p or ".").resolve() != checkout]
+
+
+_prefer_the_installed_package()
+sys.path.insert(0, str(_TESTS))
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--dmi_platform",
+        default="cpu",
+        choices=("cpu", "cuda"),
+        help="Platform that programs run on.",
+    )
+
+
+def pytest_configure(config):
+    from absl import flags
+
+    from support import platform
+
+    # Test cases of absl read flags, which nobody parses under pytest.
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    platform.use_platform(config.getoption("--dmi_platform"))

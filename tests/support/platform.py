@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The platform the tests run on: ``--dmi_platform`` of pytest and of absl."""
+
+from __future__ import annotations
+
+from absl import flags
+import jax
+
+_PLATFORM = flags.DEFINE_enum(
+    "dmi_platform", "cpu", ["cpu", "cuda"], "Platform that programs run on."
+)
+
+
+def use_platform(name: str | None = None) -> None:
+    """Makes ``name``, or the platform of the flag, the one of this process."""
+    if name is not None:
+        flags.FLAGS.dmi_platform = name
+    jax.config.update("jax_platforms", platform())
+
+
+def platform() -> str:
+    """Returns the platform of this run."""
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS.mark_as_parsed()
+    return _PLATFORM.value
