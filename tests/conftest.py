@@ -36,9 +36,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     from absl import flags
 
-    from support import platform
+    from support import backend
 
     # Test cases of absl read flags, which nobody parses under pytest.
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
-    platform.use_platform(config.getoption("--dmi_platform"))
+    backend.use_platform(config.getoption("--dmi_platform"))
