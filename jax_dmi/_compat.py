@@ -66,6 +66,12 @@ def varying_axes_are_known() -> bool:
     return bool(config._check_vma.value)
 
 
+def handler_ordinal(device: jax.Device) -> int:
+    """The number by which FFI handlers know a local device."""
+    # XLA:CPU hands handlers the global id, the GPU backends a local ordinal.
+    return device.id if device.platform == "cpu" else device.local_hardware_id
+
+
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """The devices of a multi-device program being lowered, as a mesh.

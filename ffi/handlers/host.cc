@@ -124,10 +124,10 @@ ffi::Error DecodeLabels(const RecordCall& call, ffi::RemainingArgs operands,
 ffi::Error RecordInstantiate(int64_t site, int64_t layout,
                              std::string_view site_descriptor,
                              std::string_view layout_descriptor,
-                             std::string_view roles, int64_t /*multi*/,
+                             std::string_view roles, int64_t multi,
                              ffi::Span<const int64_t> /*recorders*/) {
   return RegisterRecordCall(site, layout, site_descriptor, layout_descriptor,
-                            roles);
+                            roles, multi);
 }
 
 ffi::Error RecordExecute(int32_t ordinal, int64_t site, int64_t layout,

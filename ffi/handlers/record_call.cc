@@ -33,7 +33,7 @@ RecordCall DecodeRecordCall(int64_t site, int64_t layout,
 ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
                               std::string_view site_descriptor,
                               std::string_view layout_descriptor,
-                              std::string_view roles) {
+                              std::string_view roles, int64_t multi) {
   if (site == 0) {
     return ffi::Error::InvalidArgument("dmi_record: a site has no id");
   }
@@ -43,6 +43,7 @@ ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
   }
   program::SiteTable& table = program::SiteTable::Get();
   table.AddSite(static_cast<uint64_t>(site), site_descriptor);
+  if (multi != 0) table.NoteMultiDevice();
   if (layout != 0) {
     table.AddLayout(static_cast<uint64_t>(layout), layout_descriptor);
   }

@@ -36,7 +36,7 @@ RecordCall DecodeRecordCall(int64_t site, int64_t layout,
 xla::ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
                                    std::string_view site_descriptor,
                                    std::string_view layout_descriptor,
-                                   std::string_view roles);
+                                   std::string_view roles, int64_t multi);
 
 // Exact payload bytes of a buffer, sub-byte elements packed.
 uint64_t PayloadBytes(const xla::ffi::AnyBuffer& buffer);

@@ -39,6 +39,14 @@ wire::ControlBlock* ControlTable::Find(int32_t ordinal) const {
   return nullptr;
 }
 
+wire::ControlBlock* ControlTable::FindDevice(int64_t device) const {
+  const int count = count_.load(std::memory_order_acquire);
+  for (int i = 0; i < count; ++i) {
+    if (entries_[i].block->device == device) return entries_[i].block;
+  }
+  return nullptr;
+}
+
 wire::ControlBlock* ControlTable::Ensure(int32_t ordinal, int64_t device) {
   std::lock_guard lock(mutex_);
   if (wire::ControlBlock* block = Find(ordinal)) return block;

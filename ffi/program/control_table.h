@@ -24,6 +24,9 @@ class ControlTable {
   // captured on that device yet. Acquire: the block's first contents are seen.
   wire::ControlBlock* Find(int32_t ordinal) const;
 
+  // The same by global device id.
+  wire::ControlBlock* FindDevice(int64_t device) const;
+
   // Finds or makes it. `device` is the global id readers see.
   wire::ControlBlock* Ensure(int32_t ordinal, int64_t device);
 

@@ -34,6 +34,10 @@ class SiteTable {
   void AddSite(uint64_t id, std::string_view descriptor);
   void AddLayout(uint64_t id, std::string_view descriptor);
 
+  // Whether a program of several devices that records was ever instantiated.
+  void NoteMultiDevice() { multi_device_.store(true); }
+  bool multi_device_seen() const { return multi_device_.load(); }
+
   std::optional<std::string> Site(uint64_t id) const;
   std::optional<std::string> Layout(uint64_t id) const;
 
@@ -52,6 +56,7 @@ class SiteTable {
   SiteTable() : buckets_(new Bucket[kBuckets]()) {}
 
   const std::unique_ptr<Bucket[]> buckets_;
+  std::atomic<bool> multi_device_{false};
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::string> sites_;
   std::unordered_map<uint64_t, std::string> layouts_;

@@ -30,6 +30,26 @@ int64_t Nanos(double seconds) {
   return static_cast<int64_t>(std::min(seconds * 1e9, kMost));
 }
 
+nb::dict ByReason(const uint64_t lost[wire::kLossReasons]) {
+  nb::dict result;
+  for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+    if (lost[i] > 0) result[kReasons[i]] = lost[i];
+  }
+  return result;
+}
+
+// Losses on the control block of a device, which outlives every ring.
+nb::dict ControlLosses(int64_t device) {
+  uint64_t lost[wire::kLossReasons] = {};
+  if (const auto* control =
+          program::ControlTable::Host().FindDevice(device)) {
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+      lost[i] = program::LoadRelaxed(control->lost[i]);
+    }
+  }
+  return ByReason(lost);
+}
+
 // Everything of one device and run. The control thread calls what changes it;
 // counters may be read by any thread.
 class Capture {
@@ -67,6 +87,14 @@ class Capture {
     }
     drain_->Start();
     program::Install(control_, ring_->header());
+  }
+
+  // Sets the step of programs of several devices from the host; only while no
+  // such program can be in flight.
+  void SetMultiDeviceStep(int64_t step, bool has_step, bool recording) {
+    program::SetAmbientStep(control_, wire::kMultiDevice, step,
+                            (has_step ? wire::kAmbientHasStep : 0u) |
+                                (recording ? 0u : wire::kAmbientPaused));
   }
 
   // No producer is left, and every record is queued, once this returns.
@@ -141,13 +169,6 @@ class Capture {
   }
 
  private:
-  static nb::dict ByReason(const uint64_t lost[wire::kLossReasons]) {
-    nb::dict result;
-    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-      if (lost[i] > 0) result[kReasons[i]] = lost[i];
-    }
-    return result;
-  }
   const wire::SiteCounters* counters() const {
     return reinterpret_cast<const wire::SiteCounters*>(ring_->header().sites);
   }
@@ -173,6 +194,8 @@ void BindDrain(nb::module_& module) {
            nb::arg("linger_seconds"), nb::arg("queue"))
       .def("start", &Capture::Start)
       .def("stop", &Capture::Stop, nb::call_guard<nb::gil_scoped_release>())
+      .def("set_multi_device_step", &Capture::SetMultiDeviceStep,
+           nb::arg("step"), nb::arg("has_step"), nb::arg("recording"))
       .def("seal", &Capture::Seal, nb::arg("seconds"),
            nb::call_guard<nb::gil_scoped_release>(),
            "Queues every record reserved before the call; returns the sequence "
@@ -192,6 +215,8 @@ void BindDrain(nb::module_& module) {
       .def("boundaries", &Capture::Boundaries)
       .def("transfers", &Capture::Transfers);
 
+  module.def("control_losses", &ControlLosses, nb::arg("device"),
+             "Records of a device that fired while it had no ring, by reason.");
   module.def(
       "deselect",
       [](int32_t ordinal, int64_t device, bool deselected) {

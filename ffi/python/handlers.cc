@@ -103,6 +103,10 @@ void BindHandlers(nb::module_& module) {
   module.def(
       "site_ids", [] { return program::SiteTable::Get().Sites(); },
       "Ids of the instantiated sites, by index.");
+  module.def(
+      "multi_device_site_seen",
+      [] { return program::SiteTable::Get().multi_device_seen(); },
+      "Whether a program of several devices that records was instantiated.");
   module.def("orphans", &program::Orphans,
              "Records of devices on which nobody ever captured.");
 }

@@ -8,9 +8,10 @@ exists twice: as one program per device, and as one program over all devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent import futures
 import functools
+import time
 from typing import Any
 
 import jax
@@ -60,19 +61,51 @@ def set_step(
     return _dispatch("dmi_step", tuple(devices), words, multi)
 
 
-def fences(devices: Sequence[jax.Device]) -> None:
-    """Waits for what this thread dispatched to ``devices`` before.
+def dispatch_fences(devices: Sequence[jax.Device]) -> list[Any]:
+    """Dispatches programs that end after what this thread dispatched before.
 
     That is: every program of this thread on one of the devices, and every program
     on several of them from any thread.
 
     Args:
       devices: Local devices of one platform.
+
+    Returns:
+      Arrays that are ready once those programs have ended.
     """
     words = np.zeros(_WORDS, np.uint32)
     kinds = (False, True) if len(devices) > 1 else (False,)
-    waiting = [_dispatch("dmi_noop", tuple(devices), words, multi) for multi in kinds]
-    jax.block_until_ready(waiting)
+    fences = [_dispatch("dmi_noop", tuple(devices), words, multi) for multi in kinds]
+    return jax.tree.leaves(fences)
+
+
+def fences(devices: Sequence[jax.Device]) -> None:
+    """Waits for what ``dispatch_fences`` waits for."""
+    jax.block_until_ready(dispatch_fences(devices))
+
+
+def wait_ready(arrays: Iterable[Any], deadline: float) -> bool:
+    """Waits until all arrays are ready; False if the deadline passed first.
+
+    Args:
+      arrays: JAX arrays; deleted ones and other values count as ready.
+      deadline: Time on the monotonic clock, in seconds.
+    """
+    pause = 20e-6
+    for array in arrays:
+        while not _ready(array):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, 2e-3)
+    return True
+
+
+def _ready(array: Any) -> bool:
+    try:
+        return not isinstance(array, jax.Array) or array.is_ready()
+    except RuntimeError:  # Deleted or donated meanwhile.
+        return True
 
 
 def _dispatch(target, devices, words, multi):

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sink thread: takes batches from the drains and writes them.
+
+The only Python thread of a capture. It never calls JAX, and holds the memory of a
+batch only while the sink writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import threading
+import time
+
+import numpy as np
+
+from jax_dmi import _native
+from jax_dmi import errors
+from jax_dmi import format as run_format
+from jax_dmi.sinks import base
+
+# So many waiting batches are written at once: each write gives up and takes back
+# the interpreter lock, which a busy main thread makes slow.
+_GROUP = 8
+_POLL_SECONDS = 0.5
+
+
+# Records and payload bytes by (device, site id).
+Tally = dict[tuple[int, int], tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What the sink took and what it refused, by device and site."""
+
+    written: Tally
+    failed: Tally
+
+
+def _add(tally: Tally, batch: base.Batch) -> None:
+    sites = batch.record_batch.column("site").to_numpy()
+    sizes = run_format.payload_sizes(batch.record_batch)
+    for site in np.unique(sites):
+        mine = sites == site
+        key = (batch.device, int(site))
+        records, size = tally.get(key, (0, 0))
+        tally[key] = (records + int(mine.sum()), size + int(sizes[mine].sum()))
+
+
+class SinkPump:
+    """Moves batches from a queue into a sink, on a thread of its own.
+
+    The control thread starts and stops it. ``wait`` and the counters may be used
+    by any other thread.
+    """
+
+    def __init__(self, queue: _native.BatchQueue, sink: base.Sink) -> None:
+        self._queue = queue
+        self._sink = sink
+        self._thread = threading.Thread(
+            target=self._run, name="jax_dmi sink", daemon=True
+        )
+        self._changed = threading.Condition()
+        self._handled: dict[int, int] = {}
+        self._beats = 0
+        self._written: Tally = {}
+        self._failed: Tally = {}
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs on the sink thread."""
+        return threading.current_thread() is self._thread
+
+    def snapshot(self) -> Snapshot:
+        """Returns the counters of one moment."""
+        with self._changed:
+            return Snapshot(dict(self._written), dict(self._failed))
+
+    def wait(self, targets: dict[int, int], deadline: float) -> bool:
+        """Waits until the sink has taken every record before the targets.
+
+        Args:
+          targets: Sequence number per device id.
+          deadline: Time on the monotonic clock, in seconds.
+
+        Returns:
+          False if the deadline passed first.
+        """
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: all(self._handled.get(d, 0) >= s for d, s in targets.items()),
+                max(0.0, deadline - time.monotonic()),
+            )
+
+    def join(self, patience: float) -> bool:
+        """Waits for the thread to write what is queued and end.
+
+        Args:
+          patience: Seconds to wait while no batch gets written.
+
+        Returns:
+          False if the sink made no progress for that long.
+        """
+        while self._thread.is_alive():
+            beats = self._beats
+            self._thread.join(patience)
+            if self._thread.is_alive() and beats == self._beats:
+                return False
+        return True
+
+    def call(self, fn: Callable[[], None]) -> None:
+        """Runs an operation of the sink, latching what it raises."""
+        try:
+            fn()
+        except Exception as error:  # The sink is the user's code.
+            self._latch(error)
+
+    def _latch(self, error: BaseException) -> None:
+        with self._changed:
+            if self.error is None:
+                self.error = error
+
+    def _run(self) -> None:
+        while not self._queue.finished:
+            self._write(self._queue.pop(_GROUP, _POLL_SECONDS))
+            self._beats += 1
+
+    def _write(self, leases: list[_native.Batch]) -> None:
+        if not leases:
+            return
+        # Nothing of a batch may be referenced any more once this returns: that is
+        # what gives its memory back to the ring.
+        batches = [_batch(lease) for lease in leases]
+        write_many = getattr(self._sink, "write_many", None)
+        if write_many is not None:
+            self._attempt(batches, lambda: write_many(batches))
+        else:
+            for batch in batches:
+                self._attempt([batch], lambda batch=batch: self._sink.write(batch))
+
+    def _attempt(self, batches: list[base.Batch], write: Callable[[], None]) -> None:
+        error: Exception | None = None
+        try:
+            write()
+        except Exception as raised:  # The sink is the user's code.
+            error = raised
+        with self._changed:
+            if error is not None and self.error is None:
+                self.error = error
+            done = getattr(error, "written", 0) if error is not None else len(batches)
+            for i, batch in enumerate(batches):
+                _add(self._written if i < done else self._failed, batch)
+                self._handled[batch.device] = batch.last_seq + 1
+            self._changed.notify_all()
+
+
+def _batch(lease: _native.Batch) -> base.Batch:
+    """Wraps a native batch, with the descriptions of every id it uses."""
+    record_batch = run_format.record_batch(lease)
+    return base.Batch(
+        record_batch=record_batch,
+        device=lease.device,
+        sites=_described(np.unique(lease.site), _native.site_descriptor),
+        layouts=_described(np.unique(lease.layout), _native.layout_descriptor),
+        first_seq=lease.first_seq,
+        last_seq=lease.last_seq,
+        bytes=lease.bytes,
+    )
+
+
+def _described(ids: np.ndarray, describe: Callable[[int], str | None]) -> dict:
+    found = {}
+    for number in map(int, ids):
+        if number == 0:
+            continue
+        descriptor = describe(number)
+        if descriptor is None:
+            raise errors.CaptureError(f"records carry the unknown id {number:#x}")
+        found[number] = descriptor
+    return found

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: everything that lives from the start of a capture to its end.
+
+    rings and drains, one per device  ->  queue  ->  pump  ->  sink
+
+The Monitor decides what is allowed when; the session does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import secrets
+import time
+from typing import Any
+
+import jax
+
+from jax_dmi import _compat
+from jax_dmi import _native
+from jax_dmi import accounts
+from jax_dmi import errors
+from jax_dmi import ops
+from jax_dmi import pump
+from jax_dmi import settings
+from jax_dmi import sinks
+from jax_dmi import spec as capture_spec
+from jax_dmi.ops import control
+
+# How long the end of a session waits for a sink that makes no progress, and for
+# programs that are still running.
+SINK_PATIENCE = 30.0
+_PROGRAM_PATIENCE = 60.0
+
+
+class Session:
+    """One capture on some devices into one sink.
+
+    Made and ended by the thread that owns the Monitor; ``flush`` may be called by
+    any thread but the sink's.
+    """
+
+    def __init__(
+        self,
+        chosen: settings.Settings,
+        sink: sinks.Sink,
+        devices: tuple[jax.Device, ...],
+    ) -> None:
+        ops.register()
+        self.settings = chosen
+        self.devices = devices
+        self.hung = False
+        self._sink = sink
+        self._queue = _native.BatchQueue()
+        self._captures = {
+            device.id: self._capture(chosen, device) for device in devices
+        }
+        self.pump = pump.SinkPump(self._queue, sink)
+        self.accounts = accounts.Accounts(self._captures, self.pump)
+
+    def _capture(self, s: settings.Settings, device: jax.Device) -> _native.Capture:
+        return _native.Capture(
+            ordinal=_compat.handler_ordinal(device),
+            device=device.id,
+            ring_bytes=s.ring_bytes,
+            ring_slots=s.ring_slots,
+            overflow=s.overflow,
+            stall_seconds=s.stall_timeout,
+            checksum=s.checksum,
+            batch_bytes=s.batch_bytes,
+            batch_records=s.batch_records,
+            linger_seconds=s.linger,
+            queue=self._queue,
+        )
+
+    def start(self) -> None:
+        """Opens the sink and lets records in."""
+        self._sink.open(_run_info(self.settings, self.devices))
+        for device in jax.local_devices():
+            ordinal = _compat.handler_ordinal(device)
+            _native.deselect(ordinal, device.id, device not in self.devices)
+        self.pump.start()
+        for capture in self._captures.values():
+            capture.start()
+        capture_spec.install(self.settings.spec)
+
+    def end(self) -> None:
+        """Waits for programs, writes what was recorded, and frees the rings.
+
+        What goes wrong is latched in the pump and the accounts.
+        """
+        capture_spec.install(None)
+        with contextlib.suppress(errors.FlushTimeoutError):
+            self.wait_for_programs(time.monotonic() + _PROGRAM_PATIENCE, None)
+        for capture in self._captures.values():
+            capture.stop()
+        self._queue.close()
+        self.hung = not self.pump.join(SINK_PATIENCE)
+        self.accounts.freeze()
+        self._captures.clear()
+        if self.hung:
+            return
+        note = getattr(self._sink, "note_accounting", None)
+        if note is not None:
+            self.pump.call(lambda: note(self.accounts.for_manifest()))
+        self.pump.call(self._sink.flush)
+        self.pump.call(self._sink.close)
+
+    def set_step(self, step: int | None, recording: bool) -> None:
+        """Sets the ambient step for the programs dispatched from now on."""
+        control.set_step(self.devices, step, recording, False)
+        if len(self.devices) == 1:
+            return
+        if _native.multi_device_site_seen():
+            control.set_step(self.devices, step, recording, True)
+        else:
+            # No program of several devices ever recorded, so none is in flight
+            # that the step could overtake.
+            for capture in self._captures.values():
+                capture.set_multi_device_step(step or 0, step is not None, recording)
+
+    def wait_for_programs(self, deadline: float, wait: Any) -> None:
+        """Waits for what was dispatched before, see ``Monitor.flush``."""
+        fences = control.dispatch_fences(self.devices)
+        pending = [*jax.tree.leaves((fences, wait)), *jax.live_arrays()]
+        if not control.wait_ready(pending, deadline):
+            raise errors.FlushTimeoutError(
+                "programs dispatched before are still running; allow more time."
+            )
+
+    def flush(self, deadline: float, wait: Any, fsync: bool) -> None:
+        """Waits until everything recorded so far is written and visible."""
+        self.wait_for_programs(deadline, wait)
+        targets = {
+            device: capture.reserved for device, capture in self._captures.items()
+        }
+        for capture in self._captures.values():
+            capture.seal(max(0.0, deadline - time.monotonic()))
+        if not self.pump.wait(targets, deadline):
+            for failure in filter(None, self.accounts.failures()):
+                raise errors.CaptureError(failure)
+            pending = self.accounts.stats(self.settings.spec).pending
+            raise errors.FlushTimeoutError(
+                f"the flush ended with {pending} records on their way; allow more"
+                " time or look at the sink."
+            )
+        self.pump.call(self._sync if fsync else self._sink.flush)
+        if self.pump.error is not None:
+            error = self.pump.error
+            raise errors.CaptureError(
+                f"the sink failed: {type(error).__name__}: {error}"
+            ) from error
+
+    def _sync(self) -> None:
+        getattr(self._sink, "sync", self._sink.flush)()
+
+
+def _run_info(s: settings.Settings, devices: tuple[jax.Device, ...]) -> sinks.RunInfo:
+    return sinks.RunInfo(
+        path=None,
+        process=jax.process_index(),
+        process_count=jax.process_count(),
+        attrs=s.attrs,
+        devices=tuple(device.id for device in devices),
+        created_ns=time.time_ns(),
+        nonce=secrets.token_hex(8),
+        versions={
+            name: importlib.metadata.version(name)
+            for name in ("jax", "jaxlib", "pyarrow")
+        },
+    )

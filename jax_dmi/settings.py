@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of a Monitor, checked and brought to one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import re
+from typing import Any
+
+import jax
+
+from jax_dmi import errors
+from jax_dmi import spec as capture_spec
+
+_UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{k}b": v for k, v in list(_UNITS.items()) if k not in ("", "b")}
+_UNITS |= {f"{k}ib": 1024 ** (i + 1) for i, k in enumerate("kmgt")}
+
+
+def size(parameter: str, value: Any, *, least: int = 1) -> int:
+    """Returns a size in bytes given as an int or a string like ``"256MiB"``.
+
+    Raises:
+      DmiValueError: It is not a size, or smaller than ``least``.
+    """
+    number = None
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
+        if match and match[2].lower() in _UNITS:
+            number = int(float(match[1]) * _UNITS[match[2].lower()])
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    if number is None:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} is not a size; use bytes or a string like '64MiB'."
+        )
+    if number < least:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} is too small; use at least {least} bytes."
+        )
+    return number
+
+
+def count(parameter: str, value: Any, *, least: int) -> int:
+    """Returns an integer of at least ``least``, or raises naming the parameter."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} cannot be used; use an integer >= {least}."
+        )
+    return value
+
+
+def seconds(parameter: str, value: Any) -> float:
+    """Returns a time in seconds >= 0, or raises naming the parameter."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} is not a time; use seconds >= 0."
+        )
+    return float(value)
+
+
+def choice(parameter: str, value: Any, allowed: Sequence[str]) -> str:
+    """Returns ``value`` if it is one of ``allowed``, or raises listing them."""
+    if value not in allowed:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} is not known; use one of {', '.join(allowed)}."
+        )
+    return value
+
+
+def local_devices(devices: Any) -> tuple[jax.Device, ...]:
+    """Returns the local devices to capture on; None means all of them."""
+    local = tuple(jax.local_devices())
+    if devices is None:
+        return local
+    chosen = tuple(devices)
+    if not chosen:
+        raise errors.DmiValueError("devices=[] captures nothing; name a device.")
+    for device in chosen:
+        if device not in local:
+            raise errors.DmiValueError(
+                f"devices holds {device!r}, which is no local device of the default"
+                f" backend; choose from {list(local)}."
+            )
+    return chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a Monitor was asked for; sizes in bytes, times in seconds."""
+
+    spec: capture_spec.CaptureSpec
+    every: int
+    warmup: int
+    ring_bytes: int
+    ring_slots: int
+    staging_bytes: int
+    batch_bytes: int
+    batch_records: int
+    linger: float
+    segment_bytes: int
+    overflow: str
+    stall_timeout: float
+    checksum: bool
+    exist: str
+    attrs: Mapping[str, Any]
+
+    def records_step(self, step: int) -> bool:
+        """Whether ``every`` and ``warmup`` keep the records of a step."""
+        return step >= self.warmup and (step - self.warmup) % self.every == 0

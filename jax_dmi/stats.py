@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Monitor reports: plain values, compared by value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+
+from jax_dmi.spec import Site
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """The account of a site or a device.
+
+    ``recorded`` records fired; each is in exactly one of the others.
+
+    Attributes:
+      recorded: Records the program made.
+      written: Records the sink has taken.
+      dropped: Records lost, by reason: ``overflow`` (ring full under
+        ``overflow="drop"``), ``stalled`` (ring full and the stall budget spent),
+        ``too_large`` (over half the ring), ``closed`` (fired after close),
+        ``forked`` (in a forked child), ``sink`` (the sink raised).
+      pending: Records on their way.
+      bytes: Payload bytes written.
+    """
+
+    recorded: int = 0
+    written: int = 0
+    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    pending: int = 0
+    bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MonitorStats(Counts):
+    """The account of a Monitor.
+
+    Attributes:
+      pinned: Payload bytes of the rings that a sink still holds.
+      by_site: The same account per name.
+      by_device: The same account per global device id.
+      never_lowered: Sites that were traced but reached no program; of all
+        Monitors of this process with an equal capture spec.
+    """
+
+    pinned: int = 0
+    by_site: Mapping[str, Counts] = dataclasses.field(default_factory=dict)
+    by_device: Mapping[int, Counts] = dataclasses.field(default_factory=dict)
+    never_lowered: tuple[Site, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class FlushResult:
+    """What a flush moved.
+
+    Attributes:
+      records: Records written since the flush before.
+      bytes: Their payload bytes.
+      dropped: Records lost since the flush before.
+      seconds: How long the flush took.
+    """
+
+    records: int
+    bytes: int
+    dropped: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """One transfer from a device ring to the host.
+
+    Attributes:
+      device: Global device id.
+      begin_ns: When it began, UTC.
+      end_ns: When its last byte had landed, UTC.
+      bytes: Payload bytes.
+      kind: ``"window"``, ``"batch"`` (an ordinary flush rule) or ``"forced"`` (a
+        full ring, a flush, or close).
+      version: Version of the window pattern in force, 0 for none.
+      window_index: The window it was granted in, for kind ``"window"``.
+      occurrence: Which occurrence of that window.
+      begin_counter: Boundaries the program had passed when it began.
+      end_counter: Boundaries the program had passed when it ended.
+    """
+
+    device: int
+    begin_ns: int
+    end_ns: int
+    bytes: int
+    kind: str
+    version: int
+    window_index: int
+    occurrence: int
+    begin_counter: int
+    end_counter: int
+
+
+def merge(*dropped: Mapping[str, int]) -> dict[str, int]:
+    """Adds up losses by reason; reasons without losses are left out."""
+    total: dict[str, int] = {}
+    for losses in dropped:
+        for reason, count in losses.items():
+            if count:
+                total[reason] = total.get(reason, 0) + count
+    return total
