@@ -126,11 +126,15 @@ _serials = itertools.count(1)
 _not_lowered: dict[CaptureSpec, dict[int, Site]] = {}
 
 
-def note_traced(spec: CaptureSpec, site: Site) -> int:
-    """Opens the account of one traced record and returns its serial number."""
-    serial = next(_serials)
-    _not_lowered.setdefault(spec, {})[serial] = site
-    return serial
+def new_serial() -> int:
+    """Returns the serial number of one more record of a program being traced."""
+    return next(_serials)
+
+
+def note_traced(spec: CaptureSpec, serial: int | None, site: Site) -> None:
+    """Opens the account of a traced record; again if it was struck off before."""
+    if serial is not None:
+        _not_lowered.setdefault(spec, {})[serial] = site
 
 
 def note_lowered(spec: CaptureSpec, serial: int | None) -> None:

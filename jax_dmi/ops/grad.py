@@ -73,7 +73,9 @@ def record_grad(
         # Only a JAX array can be differentiated.
         if leaf_wanted and isinstance(value, jax.Array):
             key = sites.SiteKey(leaf, "grad", types, roles, source)
-            (value,) = tap_p.bind(value, *operands, site=key, spec=spec)
+            (value,) = tap_p.bind(
+                value, *operands, site=key, spec=spec, serial=forward.new_serial()
+            )
         out.append(value)
     return jax.tree_util.tree_unflatten(tree, out)
 
@@ -81,26 +83,26 @@ def record_grad(
 # --- Lowering ----------------------------------------------------------------
 
 
-def _lowering(ctx, x, *operands, site, spec):
-    del ctx, operands, site, spec
+def _lowering(ctx, x, *operands, **params):
+    del ctx, operands, params
     return [x]
 
 
 # --- Rules -------------------------------------------------------------------
 
 
-def _abstract_eval(x, *operands, site, spec):
-    del operands, site, spec
+def _identity(x, *operands, **params):
+    del operands, params
     return [x]
 
 
-def _batching(prim, args, dims, *, site, spec):
+def _batching(prim, args, dims, *, site, **params):
     axis = dims[0]
     for role, dim in zip(site.roles, dims[1:]):
         if dim is not _compat.not_mapped:
             forward.refuse_batched(site, role)
     site = site if axis is _compat.not_mapped else site.batched(axis)
-    return prim.bind(*args, site=site, spec=spec), [axis]
+    return prim.bind(*args, site=site, **params), [axis]
 
 
 def _jvp(prim, primals, tangents, **params):
@@ -111,11 +113,13 @@ def _jvp(prim, primals, tangents, **params):
     return out, tangent_tap_p.bind(tangent, *primals[1:], **params)
 
 
-def _transpose(cotangents, x, *operands, site, spec):
+def _transpose(cotangents, x, *operands, site, spec, serial):
     del x
     (cotangent,) = cotangents
     if not isinstance(cotangent, _compat.Zero):
-        cotangent = forward.bind(cotangent, list(operands), site, spec)
+        # The serial number of the tap: JAX may transpose one program several times
+        # and keep one of the results.
+        cotangent = forward.bind(cotangent, list(operands), site, spec, serial)
     return [cotangent, *[None] * len(operands)]
 
 
@@ -123,7 +127,8 @@ def _transpose(cotangents, x, *operands, site, spec):
 
 
 def _register(prim: _compat.Primitive) -> None:
-    prim.def_abstract_eval(_abstract_eval)
+    prim.def_impl(_identity)
+    prim.def_abstract_eval(_identity)
     _compat.def_batching(prim, lambda *args, **kw: _batching(prim, *args, **kw))
     _compat.def_jvp(prim, lambda *args, **kw: _jvp(prim, *args, **kw))
     _compat.def_lowering(prim, _lowering, needs_devices=False)

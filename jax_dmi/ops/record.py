@@ -93,7 +93,7 @@ def record(
         if leaf_wanted:
             check_recordable(leaf, value)
             key = sites.SiteKey(leaf, "record", types, roles, source)
-            value = bind(value, operands, key, spec)
+            value = bind(value, operands, key, spec, new_serial())
         out.append(value)
     return jax.tree_util.tree_unflatten(tree, out)
 
@@ -120,17 +120,21 @@ def check_recordable(name: str, value: Any) -> None:
         )
 
 
+def new_serial() -> int | None:
+    """Returns a serial number for a record; None outside of traced programs."""
+    return capture_spec.new_serial() if _compat.tracing() else None
+
+
 def bind(
     value: Any,
     operands: list[Any],
     key: sites.SiteKey,
     spec: capture_spec.CaptureSpec,
+    serial: int | None,
 ) -> Any:
     """Binds one record; returns ``value``, tied to it if it is a JAX array."""
     aval = jax.typeof(value)
-    serial = None
-    if _compat.tracing():
-        serial = capture_spec.note_traced(spec, key.site(aval.dtype, aval.shape))
+    capture_spec.note_traced(spec, serial, key.site(aval.dtype, aval.shape))
     (out,) = record_p.bind(value, *operands, site=key, spec=spec, serial=serial)
     # A NumPy array or a number stays what it is: a device array in its place
     # would compute in another precision.
