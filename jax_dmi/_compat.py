@@ -257,6 +257,34 @@ def _row_major(kind: ir.Type) -> tuple[int, ...]:
     return tuple(reversed(range(ir.RankedTensorType(kind).rank)))
 
 
+def calls_before(value: ir.Value) -> list[ir.Value]:
+    """Returns results of calls that barriers tie to ``value``, nearest first.
+
+    XLA:CPU removes barriers early, and with them the order of the calls; a call
+    that takes such a result as an operand stays behind the one that made it.
+    """
+    found: list[ir.Value] = []
+    while isinstance(value, ir.OpResult):
+        barrier = value.owner
+        if barrier.name != "stablehlo.optimization_barrier":
+            break
+        passed = barrier.operands[value.result_number]
+        found += [v for v in barrier.operands if v != passed and _is_call(v)]
+        value = passed
+    return found
+
+
+def _is_call(value: ir.Value) -> bool:
+    return (
+        isinstance(value, ir.OpResult) and value.owner.name == "stablehlo.custom_call"
+    )
+
+
+def rank(value: ir.Value) -> int:
+    """Returns the number of dimensions of a value."""
+    return ir.RankedTensorType(value.type).rank
+
+
 def constant(value: np.generic) -> ir.Value:
     """Emits a constant."""
     return mlir.ir_constant(value)

@@ -95,6 +95,8 @@ ffi::Error DecodeLabels(const RecordCall& call, ffi::RemainingArgs operands,
     return ffi::Error::InvalidArgument("dmi_record: operands and roles differ");
   }
   for (size_t i = 0; i < call.roles.size(); ++i) {
+    // Only there to run this call after the one that made it.
+    if (call.roles[i] == '-') continue;
     const auto operand = operands.get<ffi::AnyBuffer>(i);
     if (operand.has_error()) return operand.error();
     uint64_t word = 0;
@@ -158,7 +160,9 @@ ffi::Error RecordExecute(int32_t ordinal, int64_t site, int64_t layout,
   return ffi::Error::Success();
 }
 
+// `after` is what earlier calls made; holding it runs this call after them.
 ffi::Error AdvanceExecute(int32_t ordinal, int64_t /*role*/, ffi::AnyBuffer x,
+                          ffi::RemainingArgs /*after*/,
                           ffi::Result<ffi::AnyBuffer> y) {
   // XLA aliases the two; a copy is only needed where it could not.
   if (y->untyped_data() != x.untyped_data()) {
@@ -223,6 +227,7 @@ XLA_FFI_DEFINE_HANDLER(kAdvance, AdvanceExecute,
                            .Ctx<ffi::DeviceOrdinal>()
                            .Attr<int64_t>("role")
                            .Arg<ffi::AnyBuffer>()
+                           .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
 
 XLA_FFI_DEFINE_HANDLER(kStep, StepExecute,
@@ -231,10 +236,9 @@ XLA_FFI_DEFINE_HANDLER(kStep, StepExecute,
                            .Arg<ffi::BufferR1<ffi::U32>>()
                            .Ret<ffi::BufferR1<ffi::U64>>());
 
-XLA_FFI_DEFINE_HANDLER(kNoop, NoopExecute,
-                       ffi::Ffi::Bind()
-                           .Arg<ffi::AnyBuffer>()
-                           .Ret<ffi::BufferR1<ffi::U64>>());
+XLA_FFI_DEFINE_HANDLER(
+    kNoop, NoopExecute,
+    ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::BufferR1<ffi::U64>>());
 
 void* Pointer(XLA_FFI_Handler* handler) {
   return reinterpret_cast<void*>(handler);

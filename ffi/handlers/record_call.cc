@@ -14,7 +14,7 @@ namespace ffi = xla::ffi;
 
 bool RecordCall::RecordsOn(int64_t device) const {
   return recorders.size() == 0 || std::find(recorders.begin(), recorders.end(),
-                                        device) != recorders.end();
+                                            device) != recorders.end();
 }
 
 RecordCall DecodeRecordCall(int64_t site, int64_t layout,
@@ -37,7 +37,7 @@ ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
   if (site == 0) {
     return ffi::Error::InvalidArgument("dmi_record: a site has no id");
   }
-  if (roles.find_first_not_of("sl0123w") != std::string_view::npos) {
+  if (roles.find_first_not_of("sl0123w-") != std::string_view::npos) {
     return ffi::Error::InvalidArgument(
         "dmi_record: unknown operand role in \"" + std::string(roles) + "\"");
   }

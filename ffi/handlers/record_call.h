@@ -18,7 +18,7 @@ namespace dmi::handlers {
 struct RecordCall {
   program::RecordSite site;
   // What each operand after x means: 's' step, 'l' layer, '0'..'3' a label
-  // word, 'w' whether to record at all.
+  // word, 'w' whether to record at all, '-' nothing: it only orders the calls.
   std::string_view roles;
   // Global ids of the devices that record; empty = all of them.
   xla::ffi::Span<const int64_t> recorders;

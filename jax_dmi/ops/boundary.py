@@ -5,7 +5,8 @@ A boundary is an identity too: everything that produced ``x`` is before it, and
 everything that uses the result is after it. One small value goes through the call
 in place, and barriers hold the leaves of ``x`` together around it. On CUDA the
 barriers last until the program is scheduled, so any scalar will do. On the CPU
-they do not, so it has to be a leaf: the smallest.
+they do not, so it has to be a leaf: the smallest; and records and boundaries that
+follow each other on one value take each other's results as operands.
 """
 
 from __future__ import annotations
@@ -108,7 +109,10 @@ def _lowering(ctx, *operands, role, spec):
     values = _compat.tie(values)
     place = _compat.placement(ctx)
     if place is None or place.fully_manual:
-        values[through] = _emit(role, [values[through]])[0]
+        after = []
+        if platforms == ("cpu",):
+            after = [call for value in operands for call in _compat.calls_before(value)]
+        values[through] = _emit(role, [values[through], *after])[0]
     else:
         values[through] = partition.call(
             [values[through]],
@@ -126,7 +130,7 @@ def _lowering(ctx, *operands, role, spec):
 
 
 def _emit(role, operands):
-    """Emits the call that counts, in place on the one operand."""
+    """Emits the call that counts, in place on the first operand."""
     return _compat.ffi_call(
         "dmi_advance",
         operands,

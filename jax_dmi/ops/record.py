@@ -152,12 +152,13 @@ def _lowering(ctx, *operands, site, spec, serial):
     place = _compat.placement(ctx)
     descriptor = site.descriptor(aval.dtype, aval.shape)
     emit = functools.partial(_emit, site, descriptor, aval.dtype, spec)
+    after = _boundaries_before(ctx, operands[0])
     if place is None:
-        return emit(operands, None, aval.shape, False)
+        return emit(operands, None, aval.shape, False, after)
     varying = varying_of(ctx, place)
     if place.fully_manual:
         layout = partition.manual_layout(place, varying, aval.shape)
-        return emit(operands, layout, aval.shape, True)
+        return emit(operands, layout, aval.shape, True, after)
     # No sharding splits finer than this; the shards themselves are checked later.
     least = sites.payload_bytes(aval.dtype, aval.shape) // math.prod(place.mesh_shape)
     _check_size(site, spec, least)
@@ -172,7 +173,15 @@ def _lowering(ctx, *operands, site, spec, serial):
     return [_compat.with_sharding_of_type(ctx, out, ctx.avals_out[0])]
 
 
-def _emit(site, descriptor, dtype, spec, operands, layout, shape, multi):
+def _boundaries_before(ctx, value):
+    """Returns operands that keep a record after the boundaries ``value`` passed."""
+    if _compat.lowering_platforms(ctx) != ("cpu",):
+        return []
+    # Scalars, that is: holding on to an array could cost a copy of it.
+    return [call for call in _compat.calls_before(value) if _compat.rank(call) == 0]
+
+
+def _emit(site, descriptor, dtype, spec, operands, layout, shape, multi, after=()):
     """Emits the call on local operands and ties the value to it."""
     _check_size(site, spec, sites.payload_bytes(dtype, shape))
     known = layout is not None and bool(layout.devices)
@@ -180,14 +189,14 @@ def _emit(site, descriptor, dtype, spec, operands, layout, shape, multi):
     recorders = layout.recorders(spec.replicas) if known else ()
     (scratch,) = _compat.ffi_call(
         "dmi_record",
-        operands,
+        [*operands, *after],
         [_compat.scratch_type()],
         {
             "site": np.int64(sites.identifier(descriptor)),
             "layout": np.int64(sites.identifier(layout_descriptor) if known else 0),
             "site_descriptor": descriptor,
             "layout_descriptor": layout_descriptor,
-            "roles": site.roles,
+            "roles": site.roles + "-" * len(after),
             "multi": np.int64(multi),
             "recorders": np.array(recorders, np.int64),
         },

@@ -31,6 +31,7 @@ class Recorded:
     device: int
     site: dict
     layout: dict | None
+    boundary: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +79,18 @@ def counted(
     boundaries = collections.Counter(
         r["device"] for r in raw if r["site"]["kind"] == "boundary"
     )
-    records = [_recorded(r) for r in raw if r["site"]["kind"] in ("record", "grad")]
+    passed = collections.Counter()
+    records = []
+    for r in raw:
+        if r["site"]["kind"] == "boundary":
+            passed[r["device"]] += 1
+        elif r["site"]["kind"] != "step":
+            records.append(_recorded(r, passed[r["device"]]))
     lost = capture_spec.never_lowered(spec)
     return Captured(out, records, dict(boundaries), lost)
 
 
-def _recorded(raw: dict) -> Recorded:
+def _recorded(raw: dict, boundary: int) -> Recorded:
     site = raw["site"]
     labels = {}
     for (name, kind), word in zip(site["labels"], raw["words"]):
@@ -97,6 +104,7 @@ def _recorded(raw: dict) -> Recorded:
         device=raw["device"],
         site=site,
         layout=raw["layout"],
+        boundary=boundary,
     )
 
 
