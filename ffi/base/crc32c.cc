@@ -35,9 +35,9 @@ uint32_t PortableCrc(const void* data, size_t size, uint32_t seed) {
   const auto* bytes = static_cast<const uint8_t*>(data);
   uint32_t crc = ~seed;
   while (size >= 8) {
-    const uint32_t low = crc ^ (uint32_t{bytes[0]} | uint32_t{bytes[1]} << 8 |
-                                uint32_t{bytes[2]} << 16 |
-                                uint32_t{bytes[3]} << 24);
+    const uint32_t low =
+        crc ^ (uint32_t{bytes[0]} | uint32_t{bytes[1]} << 8 |
+               uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24);
     crc = kTables[7][low & 0xFF] ^ kTables[6][low >> 8 & 0xFF] ^
           kTables[5][low >> 16 & 0xFF] ^ kTables[4][low >> 24] ^
           kTables[3][bytes[4]] ^ kTables[2][bytes[5]] ^ kTables[1][bytes[6]] ^

@@ -82,9 +82,11 @@ uint64_t Word(const uint8_t* bytes) {
   return word;
 }
 
-__attribute__((target("sse4.2"))) uint64_t ThreeStreams(
-    const uint8_t*& bytes, size_t& size, size_t block, const ShiftTable& shift,
-    uint64_t crc) {
+__attribute__((target("sse4.2"))) uint64_t ThreeStreams(const uint8_t*& bytes,
+                                                        size_t& size,
+                                                        size_t block,
+                                                        const ShiftTable& shift,
+                                                        uint64_t crc) {
   while (size >= 3 * block) {
     uint64_t second = 0;
     uint64_t third = 0;
@@ -115,8 +117,9 @@ __attribute__((target("sse4.2"))) uint64_t OneStream(const uint8_t* bytes,
 
 // ---- AVX-512 ---------------------------------------------------------------
 
-#define DMI_AVX512 \
-  __attribute__((target("avx512f,avx512bw,avx512vl,vpclmulqdq,sse4.2,pclmul")))
+#define DMI_AVX512                                                     \
+  __attribute__((target("avx512f,avx512bw,avx512vl,vpclmulqdq,sse4.2," \
+                        "pclmul")))
 
 constexpr size_t kStride = 256;  // four vectors of 64 bytes
 
@@ -136,8 +139,8 @@ DMI_AVX512 inline __m128i FoldInto128(__m128i value, __m128i next) {
 
 // Folds four vectors into the 32-bit state they are congruent to.
 DMI_AVX512 inline uint64_t Reduce(__m512i a, __m512i b, __m512i c, __m512i d) {
-  const __m512i factor = _mm512_broadcast_i32x4(
-      _mm_set_epi64x(Fold(512 - 32), Fold(512 + 32)));
+  const __m512i factor =
+      _mm512_broadcast_i32x4(_mm_set_epi64x(Fold(512 - 32), Fold(512 + 32)));
   b = FoldInto(a, factor, b);
   c = FoldInto(b, factor, c);
   d = FoldInto(c, factor, d);

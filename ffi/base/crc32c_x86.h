@@ -19,8 +19,7 @@ uint32_t Avx512Crc(const void* data, size_t size, uint32_t seed);
 
 void Copy(void* to, const void* from, size_t size, bool streaming);
 void Avx512Copy(void* to, const void* from, size_t size, bool streaming);
-uint32_t Avx512CopyCrc(void* to, const void* from, size_t size,
-                       bool streaming);
+uint32_t Avx512CopyCrc(void* to, const void* from, size_t size, bool streaming);
 
 }  // namespace dmi::base::x86
 

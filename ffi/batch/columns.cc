@@ -32,8 +32,8 @@ void AddBit(std::vector<uint8_t>& bitmap, size_t row, bool bit) {
 
 uint32_t RowCheck(uint64_t seq, uint64_t site, uint64_t layout, int64_t step,
                   int64_t layer, const uint64_t labels[wire::kMaxLabels],
-                  uint64_t boundary, int64_t time, uint32_t flags,
-                  uint32_t crc, uint64_t bytes) {
+                  uint64_t boundary, int64_t time, uint32_t flags, uint32_t crc,
+                  uint64_t bytes) {
   const uint64_t words[] = {seq,
                             site,
                             layout,

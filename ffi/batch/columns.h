@@ -25,8 +25,8 @@ inline constexpr uint64_t kInlineBytes = sizeof(View::rest);
 // An absent step or layer counts as 0.
 uint32_t RowCheck(uint64_t seq, uint64_t site, uint64_t layout, int64_t step,
                   int64_t layer, const uint64_t labels[wire::kMaxLabels],
-                  uint64_t boundary, int64_t time, uint32_t flags,
-                  uint32_t crc, uint64_t bytes);
+                  uint64_t boundary, int64_t time, uint32_t flags, uint32_t crc,
+                  uint64_t bytes);
 
 // Filled row by row; `Clear` keeps the memory for the next batch.
 struct Columns {

@@ -62,9 +62,8 @@ uint64_t Drain::Seal(int64_t nanos) {
   }
   ring_->signals().WakeDrain();
   std::unique_lock lock(sealed_mutex_);
-  sealed_.wait_for(lock, std::chrono::nanoseconds(nanos), [&] {
-    return queued() >= target || failure_.count() > 0;
-  });
+  sealed_.wait_for(lock, std::chrono::nanoseconds(nanos),
+                   [&] { return queued() >= target || failure_.count() > 0; });
   return std::min(target, queued());
 }
 
@@ -93,8 +92,7 @@ bool Drain::WorkAppeared() {
 }
 
 bool Drain::Published(uint64_t sequence) const {
-  const uint64_t word =
-      program::LoadAcquire(ring_->slot(sequence).publication);
+  const uint64_t word = program::LoadAcquire(ring_->slot(sequence).publication);
   return word == wire::PublicationOf(static_cast<uint32_t>(sequence));
 }
 
@@ -105,9 +103,8 @@ bool Drain::Scan() {
     ++ready_;
   }
   const uint64_t word = program::LoadAcquire(ring_->slot(ready_).publication);
-  const auto ahead =
-      static_cast<int32_t>(static_cast<uint32_t>(word) -
-                           static_cast<uint32_t>(ready_));
+  const auto ahead = static_cast<int32_t>(static_cast<uint32_t>(word) -
+                                          static_cast<uint32_t>(ready_));
   if (word != 0 && ahead > 0) {
     failure_.Latch("record " + std::to_string(ready_) +
                    " was overwritten before it was drained");
@@ -174,9 +171,9 @@ void Drain::Cut(TransferKind kind) {
     const wire::Slot& slot = ring_->slot(next);
     const bool wrapped = slot.position < start + span;
     const uint64_t end = slot.position + slot.bytes;
-    const bool full = columns->rows() > 0 &&
-                      (columns->rows() >= options_.batch_records ||
-                       bytes + slot.bytes > options_.batch_bytes);
+    const bool full =
+        columns->rows() > 0 && (columns->rows() >= options_.batch_records ||
+                                bytes + slot.bytes > options_.batch_bytes);
     if (wrapped || full || end - start > kMostBatchSpan) break;
     columns->Add(next, slot, ring_->payload() + slot.position, base);
     span = end - start;
@@ -188,8 +185,7 @@ void Drain::Cut(TransferKind kind) {
       next, static_cast<uint32_t>(start / wire::kPayloadUnit), end_unit);
   ready_bytes_ -= bytes;
   cut_ = next;
-  program::StoreRelaxed(ring_->header().batch_begin,
-                        wire::Pack(cut_cursor_));
+  program::StoreRelaxed(ring_->header().batch_begin, wire::Pack(cut_cursor_));
   const uint64_t lease = ring_->Lease(cut_cursor_, bytes);
   queue_->Push(std::make_shared<batch::Batch>(
       device_, std::move(columns), batch::PayloadSpan{base, span}, bytes, pool_,

@@ -12,8 +12,7 @@ HandlerMetadata MetadataOf(void* handler) {
   metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
   metadata.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
   XLA_FFI_Metadata_Extension extension{};
-  extension.extension_base.struct_size =
-      XLA_FFI_Metadata_Extension_STRUCT_SIZE;
+  extension.extension_base.struct_size = XLA_FFI_Metadata_Extension_STRUCT_SIZE;
   extension.extension_base.type = XLA_FFI_Extension_Metadata;
   extension.metadata = &metadata;
   XLA_FFI_CallFrame frame{};

@@ -12,8 +12,8 @@ namespace dmi::handlers {
 struct Registration {
   const char* name;
   const char* platform;  // as XLA spells it: "cpu" or "CUDA"
-  void* instantiate;     // XLA_FFI_Handler*, nullptr where there is no such stage
-  void* execute;         // XLA_FFI_Handler*
+  void* instantiate;  // XLA_FFI_Handler*, nullptr where there is no such stage
+  void* execute;      // XLA_FFI_Handler*
 };
 
 std::vector<Registration> HostRegistrations();

@@ -73,9 +73,10 @@ std::vector<Lease> Pop(batch::BatchQueue& queue, size_t most, double seconds) {
 
 void BindBatch(nb::module_& module) {
   using batch::Columns;
-  nb::class_<Lease>(module, "Batch",
-                    "Consecutive records of one device. Its arrays are read-only "
-                    "and keep the records' memory leased.")
+  nb::class_<Lease>(
+      module, "Batch",
+      "Consecutive records of one device. Its arrays are read-only "
+      "and keep the records' memory leased.")
       .def_prop_ro("device", [](const Lease& l) { return l.get().device(); })
       .def_prop_ro("count",
                    [](const Lease& l) { return l.get().columns().rows(); })

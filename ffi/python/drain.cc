@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Binds the capture of one device: control block, ring and drain together.
+#include "drain/drain.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -9,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "drain/drain.h"
 #include "program/atomics.h"
 #include "program/boundary.h"
 #include "program/control_table.h"
@@ -41,8 +42,7 @@ nb::dict ByReason(const uint64_t lost[wire::kLossReasons]) {
 // Losses on the control block of a device, which outlives every ring.
 nb::dict ControlLosses(int64_t device) {
   uint64_t lost[wire::kLossReasons] = {};
-  if (const auto* control =
-          program::ControlTable::Host().FindDevice(device)) {
+  if (const auto* control = program::ControlTable::Host().FindDevice(device)) {
     for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
       lost[i] = program::LoadRelaxed(control->lost[i]);
     }
@@ -63,8 +63,8 @@ class Capture {
     ring::RingOptions ring;
     ring.bytes = ring_bytes;
     ring.slots = ring_slots;
-    ring.overflow = overflow == "drop" ? wire::Overflow::kDrop
-                                       : wire::Overflow::kBlock;
+    ring.overflow =
+        overflow == "drop" ? wire::Overflow::kDrop : wire::Overflow::kBlock;
     ring.stall_nanos = Nanos(stall_seconds);
     ring.checksum = checksum;
     ring.wake_records = batch_records;
@@ -136,8 +136,7 @@ class Capture {
         any += lost[i];
       }
       if (any == 0) continue;
-      result[nb::cast(sites[site])] =
-          nb::make_tuple(recorded, ByReason(lost));
+      result[nb::cast(sites[site])] = nb::make_tuple(recorded, ByReason(lost));
     }
     return result;
   }
@@ -146,13 +145,11 @@ class Capture {
     const auto stamps = program::ReadBoundaries(ring_->header(), 0);
     auto* rows = new int64_t[stamps.size() * 2];
     for (size_t i = 0; i < stamps.size(); ++i) {
-      rows[2 * i] =
-          static_cast<int64_t>(wire::CounterOf(stamps[i].progress));
+      rows[2 * i] = static_cast<int64_t>(wire::CounterOf(stamps[i].progress));
       rows[2 * i + 1] = stamps[i].time_ns;
     }
-    nb::capsule owner(rows, [](void* p) noexcept {
-      delete[] static_cast<int64_t*>(p);
-    });
+    nb::capsule owner(
+        rows, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
     return {rows, {stamps.size(), 2}, owner};
   }
 
@@ -160,10 +157,10 @@ class Capture {
     static constexpr const char* kKinds[] = {"batch", "forced", "window"};
     nb::list result;
     for (const drain::Transfer& t : drain_->transfers().Read()) {
-      result.append(nb::make_tuple(
-          t.begin_ns, t.end_ns, t.bytes,
-          kKinds[static_cast<uint32_t>(t.kind)], t.version, t.window_index,
-          t.occurrence, t.begin_counter, t.end_counter));
+      result.append(nb::make_tuple(t.begin_ns, t.end_ns, t.bytes,
+                                   kKinds[static_cast<uint32_t>(t.kind)],
+                                   t.version, t.window_index, t.occurrence,
+                                   t.begin_counter, t.end_counter));
     }
     return result;
   }

@@ -8,10 +8,10 @@
 //
 //   word            written by             read by
 //   ring            control thread         every producer, on every record
-//   in_flight       producers (+1, -1)     control thread, when it takes a ring away
-//   ambient[kind]   step programs          producers of that kind
-//   progress        boundary programs      producers, drain
-//   lost            producers              control thread
+//   in_flight       producers (+1, -1)     control thread, when it takes a ring
+//   away ambient[kind]   step programs          producers of that kind progress
+//   boundary programs      producers, drain lost            producers control
+//   thread
 //
 // Layout only; who uses which memory order is written beside the code in
 // program/ that does it.
@@ -78,7 +78,7 @@ struct alignas(64) RingHeader {
   uint64_t boundaries;  // BoundaryStamp[kBoundaryLogSize]
   Extent extent;
   Overflow overflow;
-  uint32_t checksum;     // 0 or 1
+  uint32_t checksum;      // 0 or 1
   uint32_t wake_records;  // the drain wants to be woken once this many records
   uint32_t wake_units;    // or payload units wait behind `batch_begin`
   int64_t clock_offset;   // UTC minus the monotonic clock, ns
@@ -88,8 +88,8 @@ struct alignas(64) RingHeader {
   uint64_t cached_tail;       // Cursor, producers' copy of `tail`
   uint64_t exhausted;         // 1 once the stall budget is spent
 
-  alignas(64) uint64_t tail;  // Cursor, whoever releases a lease
-  uint64_t batch_begin;       // Cursor, drain
+  alignas(64) uint64_t tail;            // Cursor, whoever releases a lease
+  uint64_t batch_begin;                 // Cursor, drain
   alignas(64) uint64_t boundary_count;  // boundary programs
 };
 static_assert(offsetof(RingHeader, head) == 128);
@@ -97,10 +97,10 @@ static_assert(offsetof(RingHeader, tail) == 192);
 static_assert(offsetof(RingHeader, boundary_count) == 256);
 
 struct alignas(64) ControlBlock {
-  uint64_t ring;       // RingHeader*, 0 when closed
-  uint64_t gates;      // uint32_t[kMaxSites], 1 = disabled at run time
-  int64_t device;      // global device id
-  uint64_t deselected; // 1: the Monitor leaves this device out
+  uint64_t ring;        // RingHeader*, 0 when closed
+  uint64_t gates;       // uint32_t[kMaxSites], 1 = disabled at run time
+  int64_t device;       // global device id
+  uint64_t deselected;  // 1: the Monitor leaves this device out
 
   alignas(64) uint64_t in_flight;
   alignas(64) AmbientStep ambient[kProgramKinds];

@@ -94,11 +94,11 @@ DMI_HOST_DEVICE constexpr Reservation Reserve(Cursor head, Cursor tail,
   const uint32_t rest = extent.units - offset;
   const uint32_t padding = units > rest ? rest : 0;
   const uint64_t consumed = uint64_t{units} + padding;
-  const bool fits =
-      head.sequence - tail.sequence < extent.slots &&
-      UnitsBetween(tail, head, extent) + consumed <= extent.units;
+  const bool fits = head.sequence - tail.sequence < extent.slots &&
+                    UnitsBetween(tail, head, extent) + consumed <= extent.units;
   const uint32_t start = padding > 0 ? 0 : offset;
-  return {fits, start,
+  return {fits,
+          start,
           {head.sequence + 1, Advance(head.position, consumed, extent)}};
 }
 
