@@ -141,6 +141,25 @@ void WakeDrainIfDue(RingHeader& ring, Cursor next) {
   }
 }
 
+// The next record most likely needs the next slot and the bytes behind this
+// payload; neither is in the cache after a lap. Fetched now, a small record
+// does not wait for memory.
+void PrefetchNext(const RingHeader& ring, Cursor next, uint64_t bytes) {
+#if defined(__GNUC__)
+  constexpr uint64_t kMostPrefetched = 2048;
+  const auto* slot =
+      reinterpret_cast<const char*>(reinterpret_cast<const Slot*>(ring.slots) +
+                                    (next.sequence & (ring.extent.slots - 1)));
+  __builtin_prefetch(slot, 1);
+  __builtin_prefetch(slot + 64, 1);
+  if (bytes > kMostPrefetched) return;
+  const auto* payload =
+      reinterpret_cast<const char*>(ring.payload) +
+      uint64_t{next.position % ring.extent.units} * wire::kPayloadUnit;
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(payload + i, 1);
+#endif
+}
+
 void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
                 RecordLabels labels, const void* payload, uint64_t bytes) {
   const wire::AmbientStep& ambient = control.ambient[site.kind];
@@ -175,6 +194,7 @@ void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
   AddRelaxed(counters.recorded, uint64_t{1});
   Publish(ring, control, site, labels, taken, bytes, crc);
   WakeDrainIfDue(ring, taken.next);
+  PrefetchNext(ring, taken.next, bytes);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cstring>
 #include <stdexcept>
 
 #include "base/crc32c.h"
@@ -40,9 +41,8 @@ nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>> RowChecks(
     }
   }
   auto* checks = new uint32_t[rows];
-  nb::capsule owner(checks, [](void* p) noexcept {
-    delete[] static_cast<uint32_t*>(p);
-  });
+  nb::capsule owner(
+      checks, [](void* p) noexcept { delete[] static_cast<uint32_t*>(p); });
   for (size_t i = 0; i < rows; ++i) {
     checks[i] = batch::RowCheck(
         seq.data()[i], site.data()[i], layout.data()[i], step.data()[i],
@@ -53,6 +53,22 @@ nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>> RowChecks(
   return {checks, {rows}, owner};
 }
 
+// One source copied into consecutive places: what a record is compared with.
+void CopyRepeatedly(nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig> to,
+                    Column<uint8_t> from, size_t times) {
+  if (from.size() > to.size()) {
+    throw std::invalid_argument("copy_repeatedly: `from` is larger than `to`");
+  }
+  uint8_t* out = to.data();
+  const uint8_t* in = from.data();
+  const size_t size = from.size();
+  const size_t places = size == 0 ? 1 : to.size() / size;
+  nb::gil_scoped_release release;
+  for (size_t i = 0; i < times; ++i) {
+    std::memcpy(out + i % places * size, in, size);
+  }
+}
+
 }  // namespace
 
 void BindBase(nb::module_& module) {
@@ -60,6 +76,10 @@ void BindBase(nb::module_& module) {
              "crc32c of a contiguous uint8 array, continuing from `seed`.");
   module.def("crc32c_implementation", &base::Crc32cImplementation,
              "The instruction set crc32c uses here.");
+  module.def(
+      "copy_repeatedly", &CopyRepeatedly, nb::arg("to"), nb::arg("from_"),
+      nb::arg("times"),
+      "memcpy of `from_` into consecutive places of `to`, `times` times.");
   module.def("row_checks", &RowChecks, nb::arg("seq"), nb::arg("site"),
              nb::arg("layout"), nb::arg("step"), nb::arg("layer"),
              nb::arg("labels"), nb::arg("boundary"), nb::arg("time"),

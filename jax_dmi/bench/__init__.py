@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmarks: every number the documentation states, measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+import importlib
+
+from jax_dmi.bench.harness import Row as Row
+
+# In the order they are reported.
+GROUPS = ("dispatch", "scan", "sustained", "memory", "training")
+
+
+def run(
+    groups: Iterable[str] = GROUPS, on_group: Callable[[str], None] = lambda name: None
+) -> list[Row]:
+    """Runs the benchmarks of some groups.
+
+    Args:
+      groups: Names out of ``GROUPS``.
+      on_group: Called with each name before it runs.
+    """
+    rows: list[Row] = []
+    for name in groups:
+        on_group(name)
+        rows.extend(importlib.import_module(f"{__name__}.{name}").run())
+    return rows
