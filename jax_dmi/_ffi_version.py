@@ -62,9 +62,9 @@ def _compare(built: tuple[int, int], supported: tuple[int, int]) -> None:
         return
     jaxlib = importlib.metadata.version("jaxlib")
     raise ImportError(
-        f"jax_dmi was compiled against XLA FFI {built[0]}.{built[1]}, but the installed "
-        f"jaxlib {jaxlib} supports XLA FFI {supported[0]}.{supported[1]}: it would "
-        "refuse jax_dmi's handlers, and no JAX backend would start. "
+        f"jax_dmi was compiled against XLA FFI {built[0]}.{built[1]}, but the "
+        f"installed jaxlib {jaxlib} supports XLA FFI {supported[0]}.{supported[1]}: "
+        "it would refuse jax_dmi's handlers, and no JAX backend would start. "
         + _remedy(built, supported)
     )
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from jax_dmi import _ffi_version, _native
+from jax_dmi import _ffi_version
+from jax_dmi import _native
 
 
 def _header(folder: pathlib.Path, major: int, minor: int) -> pathlib.Path:
