@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from the built module: cmake --build BUILD --target native_stub
+"""Native parts of jax_dmi."""
+
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+def crc32c(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], seed: int = 0) -> int:
+    """crc32c of a contiguous uint8 array, continuing from `seed`."""
+
+def crc32c_implementation() -> str:
+    """The instruction set crc32c uses here."""
+
+def copy_repeatedly(to: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')], from_: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], times: int) -> None:
+    """memcpy of `from_` into consecutive places of `to`, `times` times."""
+
+def row_checks(seq: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], site: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], layout: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], step: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], layer: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], labels: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], boundary: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], time: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], flags: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], crc: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+    """The `check` column of rows; absent steps and layers are 0."""
+
+def registrations() -> dict:
+    """{platform: {target: {stage: capsule}}} of the FFI handlers."""
+
+def handler_metadata() -> dict:
+    """{target: {platform, traits, api}}, asked of the built handlers."""
+
+def ffi_api_version() -> tuple[int, int]:
+    """Version of the XLA FFI headers this module was compiled against."""
+
+def build_info() -> dict:
+    """What this module was built with."""
+
+def limits() -> dict:
+    """Sizes that cannot be exceeded."""
+
+def site_descriptor(id: int) -> str | None:
+    """The descriptor of a site, None where it is unknown."""
+
+def layout_descriptor(id: int) -> str | None:
+    """The descriptor of a layout, None where it is unknown."""
+
+def site_ids() -> list[int]:
+    """Ids of the instantiated sites, by index."""
+
+def multi_device_site_seen() -> bool:
+    """Whether a program of several devices that records was instantiated."""
+
+def orphans() -> int:
+    """Records of devices on which nobody ever captured."""
+
+class Batch:
+    """
+    Consecutive records of one device. Its arrays are read-only and keep the records' memory leased.
+    """
+
+    @property
+    def device(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    @property
+    def seq(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def site(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def layout(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def step(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def step_valid(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def layer(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def layer_valid(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def labels(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def boundary(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def time(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def flags(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def crc(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def check(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def views(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]: ...
+
+    @property
+    def payload(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]: ...
+
+    def release(self) -> None:
+        """
+        Gives up this reference; the memory is free once every array made from the batch is gone too.
+        """
+
+class BatchQueue:
+    """Batches of all drains, for one consumer."""
+
+    def __init__(self) -> None: ...
+
+    def pop(self, most: int, seconds: float) -> list[Batch]:
+        """Waits for batches and takes up to `most`; [] after `seconds`."""
+
+    def close(self) -> None: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+class Capture:
+    """Ring and drain of one device for one run."""
+
+    def __init__(self, *, ordinal: int, device: int, ring_bytes: int, ring_slots: int, overflow: str, stall_seconds: float, checksum: bool, batch_bytes: int, batch_records: int, linger_seconds: float, queue: BatchQueue) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def set_multi_device_step(self, step: int, has_step: bool, recording: bool) -> None: ...
+
+    def seal(self, seconds: float) -> int:
+        """
+        Queues every record reserved before the call; returns the sequence after the last one that was.
+        """
+
+    @property
+    def reserved(self) -> int: ...
+
+    @property
+    def queued(self) -> int: ...
+
+    @property
+    def pinned(self) -> int: ...
+
+    @property
+    def failure(self) -> str: ...
+
+    @property
+    def device(self) -> int: ...
+
+    def lost(self) -> dict: ...
+
+    def by_site(self) -> dict: ...
+
+    def boundaries(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, None))]: ...
+
+    def transfers(self) -> list: ...
+
+def control_losses(device: int) -> dict:
+    """Records of a device that fired while it had no ring, by reason."""
+
+def deselect(ordinal: int, device: int, deselected: bool) -> None:
+    """Records of a deselected device are neither kept nor counted."""
