@@ -13,7 +13,8 @@ stays behind was dropped by a transformation, or only ever traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from collections.abc import Iterable
 import dataclasses
 import fnmatch
 import itertools

@@ -8,7 +8,8 @@ exists twice: as one program per device, and as one program over all devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent import futures
 import functools
 import time
@@ -109,9 +110,11 @@ def _ready(array: Any) -> bool:
 
 
 def _dispatch(target, devices, words, multi):
-    if multi:
-        return _program(target, devices)(np.tile(words, len(devices)))
-    return [_program(target, (device,))(words) for device in devices]
+    # What the caller forbids its own code is no matter for these programs.
+    with jax.disable_jit(False), jax.transfer_guard_host_to_device("allow"):
+        if multi:
+            return _program(target, devices)(np.tile(words, len(devices)))
+        return [_program(target, (device,))(words) for device in devices]
 
 
 @functools.cache
@@ -125,6 +128,7 @@ def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
         return executor.submit(_compile, target, devices).result()
 
 
+@jax.disable_jit(False)
 def _compile(target: str, devices: tuple[jax.Device, ...]) -> Any:
     def run(words):
         return control_p.bind(words, target=target)[0]

@@ -12,7 +12,8 @@ again under the next, instead of being found in a cache with the old number in i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import struct
 from typing import Any

@@ -14,7 +14,8 @@ cache finds them, and the question is not asked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 

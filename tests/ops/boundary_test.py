@@ -11,12 +11,12 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
+from support import capture
+from support import transform_cases
 
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
-from support import capture
-from support import transform_cases
 
 X = transform_cases.X
 _MODES = {"exact": True, "fast": False}
@@ -255,7 +255,7 @@ class CostTest(parameterized.TestCase):
                 ("cpu", "tensor<8x8xf32>"),
             ):
                 text = traced.lower(lowering_platforms=(platform,)).as_text()
-                line = next(l for l in text.splitlines() if "@dmi_advance" in l)
+                line = next(s for s in text.splitlines() if "@dmi_advance" in s)
                 self.assertTrue(line.endswith(f"({kind}) -> {kind}"), line)
 
 

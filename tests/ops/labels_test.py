@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -10,18 +12,24 @@ from jax import lax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from support import capture
 
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
-from support import capture
 
 _X = np.ones(2, np.float32)
 
 
+def _record(**arguments):
+    """Records once, from outside of jit, and returns the record."""
+    (r,) = capture.counted(lambda: ops.record(_X, "r", **arguments)).records
+    return r
+
+
 def _label(value):
     """Records with one label, from outside of jit, and returns it and its type."""
-    (r,) = capture.counted(lambda: ops.record(_X, "r", labels={"v": value})).records
+    r = _record(labels={"v": value})
     return r.labels["v"], r.site["labels"][0][1]
 
 
@@ -82,7 +90,7 @@ class ValuesTest(parameterized.TestCase):
     def test_step_and_layer_are_integers(self, value):
         for name in ("step", "layer"):
             with self.assertRaisesRegex(errors.DmiTypeError, f"{name}=.*integer"):
-                capture.counted(lambda: ops.record(_X, "r", **{name: value}))
+                _record(**{name: value})
 
     def test_too_wide_a_number_is_refused(self):
         with self.assertRaisesRegex(errors.DmiValueError, "64 bits"):
@@ -105,10 +113,10 @@ class ValuesTest(parameterized.TestCase):
     def test_bad_names_of_labels(self):
         for labels in ({"a b": 1}, {"step": 1}, {"layer": 2}):
             with self.assertRaises(errors.DmiValueError):
-                capture.counted(lambda: ops.record(_X, "r", labels=labels))
+                _record(labels=labels)
         for labels in ({3: 1}, [1]):
             with self.assertRaises(errors.DmiTypeError):
-                capture.counted(lambda: ops.record(_X, "r", labels=labels))
+                _record(labels=labels)
 
 
 class ConditionTest(parameterized.TestCase):
@@ -198,7 +206,7 @@ class CompilationTest(parameterized.TestCase):
     def test_eager_transformations_never_recompile(self):
         def run(n):
             for i in range(n):
-                jax.vmap(lambda x: ops.record(x, "r", step=i))(_X)
+                jax.vmap(functools.partial(ops.record, name="r", step=i))(_X)
 
         _, few = self.compilations(lambda: run(1))
         _, many = self.compilations(lambda: run(9))
@@ -290,12 +298,16 @@ class ContextTest(parameterized.TestCase):
         self.assertIn("layer7", text)
 
     def test_bad_contexts(self):
-        with self.assertRaisesRegex(errors.DmiValueError, "name="):
-            with ops.scope("a b"):
-                pass
-        with self.assertRaisesRegex(errors.DmiTypeError, "layer="):
-            with ops.labels(layer="x"):
-                pass
+        with (
+            self.assertRaisesRegex(errors.DmiValueError, "name="),
+            ops.scope("a b"),
+        ):
+            pass
+        with (
+            self.assertRaisesRegex(errors.DmiTypeError, "layer="),
+            ops.labels(layer="x"),
+        ):
+            pass
 
 
 if __name__ == "__main__":

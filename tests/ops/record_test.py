@@ -12,11 +12,11 @@ from jax import lax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from support import capture
 
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
-from support import capture
 
 _MODES = (dict(exact=True), dict(exact=False))
 _DTYPES = [
@@ -265,9 +265,11 @@ class ProgramsTest(parameterized.TestCase):
         (n,) = jax.export.symbolic_shape("n")
         shape = jax.ShapeDtypeStruct((n,), np.float32)
         f = jax.export.export(jax.jit(lambda x: ops.record(x, "r")))
-        with capture_spec.overriding(capture_spec.CaptureSpec()):
-            with self.assertRaisesRegex(errors.DmiTypeError, "symbolic"):
-                f(shape)
+        with (
+            capture_spec.overriding(capture_spec.CaptureSpec()),
+            self.assertRaisesRegex(errors.DmiTypeError, "symbolic"),
+        ):
+            f(shape)
 
 
 class SizesTest(parameterized.TestCase):

@@ -14,16 +14,17 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from support import capture
+from support import isolated
 
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
-from support import capture
-from support import isolated
 
 _COLLECTIVES = re.compile(
     r"\b(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\b"
 )
+_BOTH = P("a", "b")
 _X = np.arange(32, dtype=np.float32).reshape(8, 4) - 9
 
 
@@ -43,7 +44,7 @@ def _scan(body, n):
 
 
 class ShardedTest(isolated.IsolatedTestCase):
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    environment = isolated.FOUR_DEVICES
 
     def mesh(self):
         devices = np.array(jax.devices()[:4]).reshape(2, 2)
@@ -52,7 +53,7 @@ class ShardedTest(isolated.IsolatedTestCase):
     def put(self, spec, x=_X):
         return jax.device_put(x, NamedSharding(self.mesh(), spec))
 
-    def shard_map(self, f, spec=P("a", "b"), **kwargs):
+    def shard_map(self, f, spec=_BOTH, **kwargs):
         return jax.shard_map(
             f, mesh=self.mesh(), in_specs=spec, out_specs=spec, **kwargs
         )

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import collections
+from collections.abc import Callable
 import dataclasses
 import itertools
 import struct
@@ -16,7 +16,6 @@ import numpy as np
 from jax_dmi import _native
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
-
 
 _calls = itertools.count()
 
@@ -49,7 +48,11 @@ class Captured:
 
 
 def counted(
-    fn: Callable, *args: Any, before: Callable | None = None, **settings: Any
+    fn: Callable,
+    *args: Any,
+    before: Callable | None = None,
+    same_spec: bool = False,
+    **settings: Any,
 ) -> Captured:
     """Calls ``fn(*args)`` under a capture spec and waits for its records.
 
@@ -57,12 +60,15 @@ def counted(
       fn: Function to call; usually jitted.
       *args: Its arguments.
       before: Called first under the same capture; what it records is dropped.
+      same_spec: Whether to share programs, and the account of lost records, with
+        other calls of the same settings.
       **settings: Fields of the capture spec.
     """
     ops.register()
-    # A pattern that matches nothing keeps programs, and the account of records that
-    # are traced and not lowered, apart from those of every other call.
-    select = (*settings.pop("select", ("*",)), f"never {next(_calls)}")
+    select = settings.pop("select", ("*",))
+    if not same_spec:
+        # A pattern that matches nothing makes a spec that no other call has.
+        select = (*select, f"never {next(_calls)}")
     spec = capture_spec.CaptureSpec(select=select, **settings)
     capture_spec.install(spec)
     try:

@@ -22,6 +22,7 @@ from absl.testing import absltest
 
 from support import backend
 
+FOUR_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
 _TESTS = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -79,7 +80,8 @@ class IsolatedTestCase(absltest.TestCase):
                     run_python(script, cls.environment, cls.timeout)
                     cls._results = json.loads(pathlib.Path(target).read_text())
                 except Exception as error:
-                    cls._results = collections.defaultdict(lambda: str(error))
+                    text = str(error)
+                    cls._results = collections.defaultdict(lambda: text)
         return cls._results
 
 
@@ -104,6 +106,7 @@ def _run_cases(file: str, class_name: str, target: str, name: str) -> None:
     results = {}
     for name in [name for name in dir(case) if name.startswith("case_")]:
         try:
+            case.setUp()
             getattr(case, name)()
             results[name] = ""
         except Exception:
