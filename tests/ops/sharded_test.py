@@ -216,12 +216,16 @@ class ShardedTest(isolated.IsolatedTestCase):
 
     def case_too_large_a_shard(self):
         record = jax.jit(lambda x: ops.record(x, "r"))
-        with self.assertRaisesRegex(errors.DmiValueError, "32 bytes.* hold 31,"):
-            capture.counted(record, self.put(P("a", "b")), size_limit=31)
-        # Only the partitioner knows that these shards are larger than could be.
-        with self.assertRaisesRegex(Exception, "64 bytes.* hold 32,"):
-            capture.counted(record, self.put(P("a")), size_limit=32)
-        capture.counted(record, self.put(P("a", "b")), size_limit=32)
+        both, one = self.put(P("a", "b")), self.put(P("a"))
+        with capture_spec.overriding(capture_spec.CaptureSpec(size_limit=31)):
+            with self.assertRaisesRegex(errors.DmiValueError, "32 bytes.* hold 31,"):
+                record.lower(both)
+        with capture_spec.overriding(capture_spec.CaptureSpec(size_limit=32)):
+            record.lower(both).compile()
+            # Only the partitioner knows that these shards are larger than could be.
+            lowered = record.lower(one)
+            with self.assertRaisesRegex(Exception, "64 bytes.* hold 32,"):
+                lowered.compile()
 
     def case_the_older_partitioner(self):
         jax.config.update("jax_use_shardy_partitioner", False)

@@ -7,14 +7,17 @@ import collections
 from collections.abc import Callable
 import dataclasses
 import itertools
+import json
 import struct
 from typing import Any
+import warnings
 
 import jax
 import numpy as np
 
-from jax_dmi import _native
-from jax_dmi import ops
+from jax_dmi import format as run_format
+from jax_dmi import monitor as capture_monitor
+from jax_dmi import sinks
 from jax_dmi import spec as capture_spec
 
 _calls = itertools.count()
@@ -22,7 +25,17 @@ _calls = itertools.count()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recorded:
-    """One record: name, kind, labels by name, payload, device id, and the raw parts."""
+    """One record.
+
+    Attributes:
+      name: Name of its site.
+      labels: All labels by name, step and layer included.
+      payload: The value.
+      device: Id of the device.
+      site: Description of the site.
+      layout: Description of the layout; None on a single device.
+      boundary: Boundaries its device had passed since the capture began.
+    """
 
     name: str
     labels: dict[str, int | float]
@@ -35,7 +48,14 @@ class Recorded:
 
 @dataclasses.dataclass(frozen=True)
 class Captured:
-    """What one call recorded."""
+    """What one call recorded.
+
+    Attributes:
+      out: What it returned.
+      records: The records; those of one device in its order.
+      boundaries: Number of boundaries passed, by device, where there were any.
+      never_lowered: Sites that were traced and reached no program.
+    """
 
     out: Any
     records: list[Recorded]
@@ -47,6 +67,22 @@ class Captured:
         return dict(collections.Counter(r.name for r in self.records))
 
 
+class _Collector(sinks.NullSink):
+    """A sink that keeps all records."""
+
+    def __init__(self):
+        self.records: list[Recorded] = []
+
+    def write(self, batch):
+        # Python has no time of nanoseconds.
+        for row in batch.record_batch.drop_columns("time").to_pylist():
+            self.records.append(_recorded(row, batch))
+
+    def write_many(self, batches):
+        for batch in batches:
+            self.write(batch)
+
+
 def counted(
     fn: Callable,
     *args: Any,
@@ -54,7 +90,7 @@ def counted(
     same_spec: bool = False,
     **settings: Any,
 ) -> Captured:
-    """Calls ``fn(*args)`` under a capture spec and waits for its records.
+    """Calls ``fn(*args)`` under a Monitor and waits for its records.
 
     Args:
       fn: Function to call; usually jitted.
@@ -62,74 +98,52 @@ def counted(
       before: Called first under the same capture; what it records is dropped.
       same_spec: Whether to share programs, and the account of lost records, with
         other calls of the same settings.
-      **settings: Fields of the capture spec.
+      **settings: Settings of the Monitor.
     """
-    ops.register()
-    select = settings.pop("select", ("*",))
     if not same_spec:
         # A pattern that matches nothing makes a spec that no other call has.
-        select = (*select, f"never {next(_calls)}")
-    spec = capture_spec.CaptureSpec(select=select, **settings)
-    capture_spec.install(spec)
-    try:
-        if before is not None:
-            jax.block_until_ready(before())
-            jax.effects_barrier()
-            _native.drain()
-        out = jax.block_until_ready(fn(*args))
-        jax.effects_barrier()
-        ops.control.fences(jax.devices())
-        raw = _native.drain()
-    finally:
-        capture_spec.install(None)
-    boundaries = collections.Counter(
-        r["device"] for r in raw if r["site"]["kind"] == "boundary"
+        settings["select"] = (*settings.get("select", ("*",)), f"no {next(_calls)}")
+    sink = _Collector()
+    options = {"ring_bytes": "4MiB", "linger": 0.01, **settings}
+    monitor = capture_monitor.Monitor(sink=sink, **options)
+    with warnings.catch_warnings():
+        # Lost records are part of the result.
+        warnings.filterwarnings("ignore", message=".*reached no program")
+        with monitor:
+            if before is not None:
+                jax.block_until_ready(before())
+                monitor.flush()
+                sink.records.clear()
+            out = jax.block_until_ready(fn(*args))
+            monitor.flush()
+            passed = {d.id: len(monitor.boundaries(d)) for d in jax.local_devices()}
+    stats = monitor.stats()
+    assert stats.recorded == stats.written and not stats.pending, stats
+    return Captured(
+        out=out,
+        records=sink.records,
+        boundaries={device: n for device, n in passed.items() if n},
+        never_lowered=list(stats.never_lowered),
     )
-    passed = collections.Counter()
-    records = []
-    for r in raw:
-        if r["site"]["kind"] == "boundary":
-            passed[r["device"]] += 1
-        elif r["site"]["kind"] != "step":
-            records.append(_recorded(r, passed[r["device"]]))
-    lost = capture_spec.never_lowered(spec)
-    return Captured(out, records, dict(boundaries), lost)
 
 
-def _recorded(raw: dict, boundary: int) -> Recorded:
-    site = raw["site"]
-    labels = {}
-    for (name, kind), word in zip(site["labels"], raw["words"]):
+def _recorded(row: dict, batch: sinks.Batch) -> Recorded:
+    site = json.loads(batch.sites[row["site"]])
+    layout = batch.layouts.get(row["layout"])
+    layout = None if layout is None else json.loads(layout)
+    shape = site["shape"] if layout is None else layout["shard_shape"]
+    payload = np.frombuffer(row["payload"], np.uint8).copy()
+    labels = {name: row[name] for name in ("step", "layer") if row[name] is not None}
+    free = [entry for entry in site["labels"] if entry[0] not in ("step", "layer")]
+    for (name, kind), word in zip(free, row["labels"]):
         bits = struct.pack("<Q", word)
         labels[name] = struct.unpack("<d" if kind == "float" else "<q", bits)[0]
-    shape = site["shape"] if raw["layout"] is None else raw["layout"]["shard_shape"]
     return Recorded(
         name=site["name"],
         labels=labels,
-        payload=decode(raw["payload"], site["dtype"], shape),
-        device=raw["device"],
+        payload=run_format.decode(payload, site["dtype"], shape),
+        device=batch.device,
         site=site,
-        layout=raw["layout"],
-        boundary=boundary,
+        layout=layout,
+        boundary=row["boundary"],
     )
-
-
-def decode(payload: bytes, dtype: str, shape: Any) -> np.ndarray:
-    """Returns a payload as an array, one element per entry."""
-    import ml_dtypes
-
-    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    count = int(np.prod(shape, dtype=np.int64))
-    bits = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}.get(dtype)
-    data = np.frombuffer(payload, np.uint8)
-    if bits is not None:
-        per_byte = 8 // bits
-        shifts = np.arange(per_byte, dtype=np.uint8) * bits
-        data = (data[:, None] >> shifts & (2**bits - 1)).reshape(-1)[:count]
-        if dtype.startswith("int"):
-            wide = data.astype(np.int8)
-            data = (wide ^ (1 << (bits - 1))) - (1 << (bits - 1))
-            return data.astype(np.int8).astype(kind).reshape(shape)
-        if dtype.startswith("uint"):
-            return data.astype(kind).reshape(shape)
-    return data.view(kind).reshape(shape)

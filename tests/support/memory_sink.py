@@ -10,7 +10,6 @@ import numpy as np
 
 from jax_dmi import format as run_format
 
-
 _COLUMNS = ["seq", "site", "layout", "step", "layer", "boundary", "payload"]
 
 
