@@ -117,9 +117,10 @@ __attribute__((target("sse4.2"))) uint64_t OneStream(const uint8_t* bytes,
 
 // ---- AVX-512 ---------------------------------------------------------------
 
-#define DMI_AVX512                                                     \
-  __attribute__((target("avx512f,avx512bw,avx512vl,vpclmulqdq,sse4.2," \
-                        "pclmul")))
+#define DMI_AVX512                                          \
+  __attribute__((                                           \
+      target("avx512f,avx512bw,avx512vl,vpclmulqdq,sse4.2," \
+             "pclmul")))
 
 constexpr size_t kStride = 256;  // four vectors of 64 bytes
 

@@ -14,15 +14,18 @@ namespace dmi::program {
 
 template <typename T>
 T LoadRelaxed(const T& word) {
-  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_relaxed);
+  return std::atomic_ref<T>(const_cast<T&>(word))
+      .load(std::memory_order_relaxed);
 }
 template <typename T>
 T LoadAcquire(const T& word) {
-  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_acquire);
+  return std::atomic_ref<T>(const_cast<T&>(word))
+      .load(std::memory_order_acquire);
 }
 template <typename T>
 T LoadSeqCst(const T& word) {
-  return std::atomic_ref<T>(const_cast<T&>(word)).load(std::memory_order_seq_cst);
+  return std::atomic_ref<T>(const_cast<T&>(word))
+      .load(std::memory_order_seq_cst);
 }
 template <typename T>
 void StoreRelaxed(T& word, T value) {

@@ -40,8 +40,7 @@ std::vector<BoundaryStamp> ReadBoundaries(const RingHeader& ring,
   const uint64_t count = LoadAcquire(ring.boundary_count);
   const uint64_t oldest =
       count > wire::kBoundaryLogSize ? count - wire::kBoundaryLogSize : 0;
-  const auto* log =
-      reinterpret_cast<const BoundaryStamp*>(ring.boundaries);
+  const auto* log = reinterpret_cast<const BoundaryStamp*>(ring.boundaries);
   std::vector<BoundaryStamp> stamps;
   for (uint64_t i = std::max(first, oldest); i < count; ++i) {
     const BoundaryStamp& stamp = log[i % wire::kBoundaryLogSize];

@@ -18,8 +18,8 @@ void AdvanceBoundary(wire::ControlBlock& control);
 void SetAmbientStep(wire::ControlBlock& control, wire::ProgramKind kind,
                     int64_t step, uint64_t flags);
 
-// The stamps from number `first` on that are still in the log, oldest first; one
-// that a program overwrites meanwhile is left out. Any thread.
+// The stamps from number `first` on that are still in the log, oldest first;
+// one that a program overwrites meanwhile is left out. Any thread.
 std::vector<wire::BoundaryStamp> ReadBoundaries(const wire::RingHeader& ring,
                                                 uint64_t first);
 
