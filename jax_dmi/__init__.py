@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deep model inspection for JAX: see inside a jitted program while it runs.
 
-    x = dmi.record(x, "block/resid", layer=i)       # inside the program
-    with dmi.Monitor("runs/demo") as monitor: ...   # around it
+Inside the program, around it, and afterwards::
+
+    x = dmi.record(x, "block/resid", layer=i)
+    with dmi.Monitor("runs/demo") as monitor: ...
     dmi.open_run("runs/demo")["block/resid"].stack()
 """
 
@@ -15,7 +17,6 @@ from jax_dmi import _ffi_version
 _ffi_version.check()
 
 from jax_dmi import sinks as sinks  # noqa: E402
-from jax_dmi.oneshot import capture as capture  # noqa: E402
 from jax_dmi.errors import CaptureError as CaptureError  # noqa: E402
 from jax_dmi.errors import DmiError as DmiError  # noqa: E402
 from jax_dmi.errors import DmiTypeError as DmiTypeError  # noqa: E402
@@ -27,6 +28,7 @@ from jax_dmi.errors import StateError as StateError  # noqa: E402
 from jax_dmi.errors import UnknownNameError as UnknownNameError  # noqa: E402
 from jax_dmi.errors import WindowError as WindowError  # noqa: E402
 from jax_dmi.monitor import Monitor as Monitor  # noqa: E402
+from jax_dmi.oneshot import capture as capture  # noqa: E402
 from jax_dmi.ops import advance_boundary as advance_boundary  # noqa: E402
 from jax_dmi.ops import close_window as close_window  # noqa: E402
 from jax_dmi.ops import labels as labels  # noqa: E402
@@ -35,10 +37,9 @@ from jax_dmi.ops import record as record  # noqa: E402
 from jax_dmi.ops import record_grad as record_grad  # noqa: E402
 from jax_dmi.ops import register as _register  # noqa: E402
 from jax_dmi.ops import scope as scope  # noqa: E402
+from jax_dmi.read import open_run as open_run  # noqa: E402
 from jax_dmi.read import Run as Run  # noqa: E402
 from jax_dmi.read import Series as Series  # noqa: E402
-from jax_dmi.read import VerifyReport as VerifyReport  # noqa: E402
-from jax_dmi.read import open_run as open_run  # noqa: E402
 from jax_dmi.records import Record as Record  # noqa: E402
 from jax_dmi.spec import Site as Site  # noqa: E402
 from jax_dmi.stats import Counts as Counts  # noqa: E402
