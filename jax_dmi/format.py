@@ -46,6 +46,7 @@ STEP_IS_AMBIENT = 2
 HAS_LAYER = 4
 HAS_CRC = 8
 
+# Labels of a row besides step and layer.
 LABELS = 4
 
 SCHEMA = pa.schema(
@@ -111,6 +112,9 @@ _SUB_BYTE_BITS = {
     "float6_e2m3fn": 6,
     "float6_e3m2fn": 6,
 }
+
+# Types whose elements are smaller than a byte.
+PACKED = frozenset(_SUB_BYTE_BITS)
 
 
 @functools.cache
