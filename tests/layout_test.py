@@ -21,13 +21,14 @@ PYTHON_ARROWS = {
     "_ffi_version": "_native",
     "format": "_native",
     "records": "format errors _native",
-    "spec": "_compat errors",
+    "selection": "errors",
+    "spec": "selection _compat errors",
     "stats": "spec",
     "settings": "spec errors",
     "ops": "spec _compat errors _native",
     "windows": "ops _compat errors _native",
-    "sinks": "format records errors _native",
-    "read": "format records errors _native",
+    "sinks": "format records selection errors _native",
+    "read": "format records selection errors _native",
     "pump": "format sinks errors _native",
     "accounts": "format pump spec stats errors _native",
     "session": "accounts ops spec sinks stats settings pump errors _native _compat",
@@ -57,7 +58,7 @@ NO_JAX = {
     "_ffi_version",
 }
 # It may be imported in functions there.
-NO_JAX_AT_IMPORT = {"read", "commands", "view"}
+NO_JAX_AT_IMPORT = {"records", "read", "commands", "view"}
 
 NATIVE_ARROWS = {
     "wire": "",
