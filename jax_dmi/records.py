@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -278,6 +279,7 @@ def of_batch(
     process: int,
     device: int,
     copy: bool = True,
+    wants: Callable[[int], bool] | None = None,
 ) -> Iterator[Record]:
     """Yields the records of a batch that a sink got.
 
@@ -288,11 +290,14 @@ def of_batch(
       device: Id of the device.
       copy: Whether records own their bytes; without, they are valid as long as
         the batch.
+      wants: Tells of a site id whether its records are wanted; None wants all.
 
     Yields:
       A record per row.
     """
     for row, payload in zip(_rows(batch), payloads(batch)):
+        if wants is not None and not wants(row[1]):
+            continue
         payload = payload.copy() if copy else payload
         yield build(descriptions, row, payload, process, device)
 

@@ -13,18 +13,13 @@ stays behind was dropped by a transformation, or only ever traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
 import dataclasses
-import fnmatch
 import itertools
-import re
 
 import jax
 
 from jax_dmi import errors
-
-Pattern = str | re.Pattern | Callable[[str], bool]
+from jax_dmi import selection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,13 +56,13 @@ class CaptureSpec:
       size_limit: Largest payload in bytes, or None for no limit.
     """
 
-    select: tuple[Pattern, ...] = ("*",)
+    select: tuple[selection.Pattern, ...] = ("*",)
     exact: bool = True
     replicas: str = "first"
     size_limit: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "select", as_patterns(self.select))
+        object.__setattr__(self, "select", selection.as_patterns(self.select))
         if self.replicas not in ("first", "all"):
             raise errors.DmiValueError(
                 f"replicas={self.replicas!r} is not known; use 'first' or 'all'."
@@ -75,34 +70,7 @@ class CaptureSpec:
 
     def selects(self, name: str) -> bool:
         """Whether a site of this name is recorded."""
-        return matches(self.select, name)
-
-
-def as_patterns(select: Pattern | Iterable[Pattern]) -> tuple[Pattern, ...]:
-    """Returns ``select`` as a tuple of patterns, or raises naming the bad one."""
-    if isinstance(select, (str, re.Pattern)) or callable(select):
-        select = (select,)
-    patterns = tuple(select)
-    for pattern in patterns:
-        if not (isinstance(pattern, (str, re.Pattern)) or callable(pattern)):
-            raise errors.DmiTypeError(
-                f"select holds {pattern!r}; use globs, compiled regular expressions"
-                " or callables that take a name."
-            )
-    return patterns
-
-
-def matches(patterns: Iterable[Pattern], name: str) -> bool:
-    """Whether any of the patterns accepts ``name``."""
-    return any(_matches(pattern, name) for pattern in patterns)
-
-
-def _matches(pattern: Pattern, name: str) -> bool:
-    if isinstance(pattern, str):
-        return fnmatch.fnmatchcase(name, pattern)
-    if isinstance(pattern, re.Pattern):
-        return pattern.search(name) is not None
-    return bool(pattern(name))
+        return selection.matches(self.select, name)
 
 
 _context = jax.make_user_context(None)

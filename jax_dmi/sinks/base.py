@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import contextlib
 import itertools
 import json
@@ -33,20 +34,26 @@ def claim(uri: str, exist: str, info: base.RunInfo) -> tuple[str, storage.Storag
     """
     if info.process:
         path = info.path if info.path is not None and exist == "new" else uri
-        return path, _guarded(path, lambda place: _join(path, place, info))
+        return path, _guarded(path, _join, info)
     if exist == "error":
-        return uri, _guarded(uri, lambda place: _create(uri, place, info))
+        return uri, _guarded(uri, _create, info)
     for number in itertools.count(1):
         path = uri if number == 1 else storage.numbered(uri, number)
         with contextlib.suppress(errors.RunExistsError):
-            return path, _guarded(path, lambda place: _create(path, place, info))
+            return path, _guarded(path, _create, info)
     raise AssertionError("unreachable")
 
 
-def _guarded(path: str, take) -> storage.Storage:
+def _guarded(
+    path: str,
+    take: Callable[[str, storage.Storage, base.RunInfo], None],
+    info: base.RunInfo,
+) -> storage.Storage:
     try:
         place = storage.connect(path)
-        take(place)
+        take(path, place, info)
+    except errors.DmiError:
+        raise
     except FileExistsError as error:
         raise _exists(path) from error
     except OSError as error:
@@ -78,7 +85,13 @@ def _create(path: str, place: storage.Storage, info: base.RunInfo) -> None:
         "versions": dict(info.versions),
     }
     place.create(run_format.RUN_FILE, encoded(run))
-    _enter(place, info)
+    try:
+        _enter(place, info)
+    except OSError:
+        # Without its first process there is no run, and the name stays free.
+        with contextlib.suppress(OSError):
+            place.remove(run_format.RUN_FILE)
+        raise
 
 
 def _join(path: str, place: storage.Storage, info: base.RunInfo) -> None:

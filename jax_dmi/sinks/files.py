@@ -21,7 +21,7 @@ class SegmentFile(Protocol):
     """A file that grows by whole messages and is sealed in the end.
 
     Attributes:
-      size: Bytes of the whole messages in the file.
+      size: Bytes of the whole messages in the file; once sealed, of the file.
       messages: Number of these messages.
     """
 
@@ -96,6 +96,7 @@ class LocalFile:
                 os.ftruncate(self._fd, self.size)
                 raise
             os.ftruncate(self._fd, end)
+            self.size = end
         finally:
             os.close(self._fd)
 
@@ -142,6 +143,7 @@ class ObjectFile:
         try:
             if self._stream.tell() == self.size:
                 self._stream.write(run_format.END_OF_STREAM)
+                self.size += len(run_format.END_OF_STREAM)
         finally:
             self._stream.close()
 

@@ -14,7 +14,8 @@ an array of any dtype. The layout of the flatbuffer is that of ``Message.fbs``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 import struct
 from typing import NamedTuple
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 import contextlib
 import os
+import secrets
 from typing import Protocol
 import urllib.parse
 
@@ -110,7 +111,7 @@ class LocalStorage:
 
     def _draft(self, name: str, data: bytes) -> str:
         folder, base = os.path.split(self._path(name))
-        draft = os.path.join(folder, f".{base}.{os.getpid()}")
+        draft = os.path.join(folder, f".{base}.{secrets.token_hex(6)}")
         try:
             with open(draft, "wb") as file:
                 file.write(data)
