@@ -90,11 +90,13 @@ uint32_t Crc32c(const void* data, size_t size, uint32_t seed) {
 }
 
 void Copy(void* to, const void* from, size_t size, bool streaming) {
+  if (size == 0) return;  // memcpy wants addresses even then
   kChoice.copy(to, from, size, streaming);
 }
 
 uint32_t CopyWithCrc32c(void* to, const void* from, size_t size,
                         bool streaming) {
+  if (size == 0) return 0;
   if (kChoice.copy_crc) return kChoice.copy_crc(to, from, size, streaming);
   auto* out = static_cast<uint8_t*>(to);
   const auto* in = static_cast<const uint8_t*>(from);

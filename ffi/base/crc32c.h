@@ -17,7 +17,8 @@ uint32_t Crc32c(const void* data, size_t size, uint32_t seed = 0);
 
 // Copies like memcpy and returns the crc of what it copied. `streaming` writes
 // around the cache, which suits large copies that nobody reads soon; it orders
-// its stores before any later release store of the calling thread.
+// its stores before any later release store of the calling thread. Addresses
+// may be null where `size` is 0.
 uint32_t CopyWithCrc32c(void* to, const void* from, size_t size,
                         bool streaming);
 

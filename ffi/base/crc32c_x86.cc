@@ -178,10 +178,12 @@ DMI_AVX512 uint32_t Pass(uint8_t* to, const uint8_t* from, size_t size,
     __m512i b = Get(from + 64);
     __m512i c = Get(from + 128);
     __m512i d = Get(from + 192);
-    Put<kStore>(to, a);
-    Put<kStore>(to + 64, b);
-    Put<kStore>(to + 128, c);
-    Put<kStore>(to + 192, d);
+    if constexpr (kStore != Store::kNone) {
+      Put<kStore>(to, a);
+      Put<kStore>(to + 64, b);
+      Put<kStore>(to + 128, c);
+      Put<kStore>(to + 192, d);
+    }
     a = _mm512_xor_si512(
         a, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
     const __m512i factor = _mm512_broadcast_i32x4(
