@@ -7,8 +7,10 @@ batches come from one thread, ``flush`` may come from another one at any time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any
 from typing import Protocol
 
@@ -49,7 +51,7 @@ class Batch:
     which needs the memory back. What is to stay must be copied.
 
     Attributes:
-      record_batch: The records, see ``jax_dmi.format.SCHEMA``.
+      arrow: Makes ``record_batch``.
       device: Id of their device.
       sites: Description of every site of the batch, by id.
       layouts: Description of every layout of the batch, by id.
@@ -58,13 +60,18 @@ class Batch:
       bytes: Payload bytes.
     """
 
-    record_batch: pa.RecordBatch
+    arrow: Callable[[], pa.RecordBatch]
     device: int
     sites: Mapping[int, str]
     layouts: Mapping[int, str]
     first_seq: int
     last_seq: int
     bytes: int
+
+    @functools.cached_property
+    def record_batch(self) -> pa.RecordBatch:
+        """The records, see ``jax_dmi.format.SCHEMA``; made when first asked for."""
+        return self.arrow()
 
 
 class Sink(Protocol):
