@@ -9,7 +9,7 @@ import errno
 import os
 from typing import Protocol
 
-import pyarrow as pa
+from pyarrow import fs
 
 from jax_dmi import format as run_format
 from jax_dmi.sinks import ipc
@@ -23,10 +23,12 @@ class SegmentFile(Protocol):
     Attributes:
       size: Bytes of the whole messages in the file; once sealed, of the file.
       messages: Number of these messages.
+      keeps_unsealed: Whether they stay readable when the file cannot be sealed.
     """
 
     size: int
     messages: int
+    keeps_unsealed: bool
 
     def append(self, messages: Sequence[ipc.Message]) -> None:
         """Appends messages.
@@ -40,8 +42,8 @@ class SegmentFile(Protocol):
         """Ends the stream behind the last whole message, and closes the file.
 
         Raises:
-          OSError: The end is missing, or ``keeps_unsealed`` is False and all is
-            lost. The file is closed.
+          OSError: The end is missing, and all that comes before unless
+            ``keeps_unsealed``. The file is closed.
         """
 
     def discard(self) -> None:
@@ -51,7 +53,6 @@ class SegmentFile(Protocol):
 class LocalFile:
     """A file of the operating system; what was appended is visible at once."""
 
-    # Whether the messages stay readable when the file cannot be sealed.
     keeps_unsealed = True
 
     def __init__(self, path: str) -> None:
@@ -123,10 +124,10 @@ class ObjectFile:
 
     keeps_unsealed = False
 
-    def __init__(self, fs: pa.fs.FileSystem, path: str) -> None:
-        self._fs = fs
+    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
+        self._fs = filesystem
         self._path = path
-        self._stream = fs.open_output_stream(path)
+        self._stream = filesystem.open_output_stream(path)
         self.size = 0
         self.messages = 0
 

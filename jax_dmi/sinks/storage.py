@@ -15,8 +15,7 @@ import secrets
 from typing import Protocol
 import urllib.parse
 
-import pyarrow as pa
-import pyarrow.fs
+from pyarrow import fs
 
 from jax_dmi import errors
 from jax_dmi.sinks import files
@@ -39,6 +38,7 @@ class Storage(Protocol):
 
     def exists(self, name: str) -> bool:
         """Whether a file or directory is there."""
+        ...
 
     def make_folder(self, name: str) -> None:
         """Creates a directory; raises FileExistsError if it is there."""
@@ -51,12 +51,14 @@ class Storage(Protocol):
 
     def read(self, name: str) -> bytes:
         """Returns the content of a file."""
+        ...
 
     def remove(self, name: str) -> None:
         """Deletes a file."""
 
     def segment(self, name: str) -> files.SegmentFile:
         """Creates the file of a segment, and its directory."""
+        ...
 
     def sync(self, names: Iterable[str]) -> None:
         """Makes files survive a power failure."""
@@ -158,8 +160,8 @@ class ObjectStorage:
 
     seals_on_flush = True
 
-    def __init__(self, fs: pa.fs.FileSystem, root: str) -> None:
-        self._fs = fs
+    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
+        self._fs = filesystem
         self._root = root.rstrip("/")
 
     def _path(self, name: str) -> str:
@@ -176,7 +178,7 @@ class ObjectStorage:
     def exists(self, name: str) -> bool:
         """Whether an object, or any below the name, is there."""
         info = self._fs.get_file_info(self._path(name))
-        return info.type != pa.fs.FileType.NotFound
+        return info.type != fs.FileType.NotFound
 
     def make_folder(self, name: str) -> None:
         """Creates a directory, or nothing where there are none."""
@@ -228,14 +230,14 @@ def connect(uri: str) -> Storage:
     if not is_uri(uri):
         return LocalStorage(uri)
     try:
-        fs, path = pa.fs.FileSystem.from_uri(uri)
+        filesystem, path = fs.FileSystem.from_uri(uri)
     except (ValueError, NotImplementedError) as error:
         raise errors.DmiValueError(
             f"run={shown(uri)!r} is no path and no URI that pyarrow.fs knows: {error}"
         ) from None
-    if isinstance(fs, pa.fs.LocalFileSystem):
+    if isinstance(filesystem, fs.LocalFileSystem):
         return LocalStorage(path)
-    return ObjectStorage(fs, path)
+    return ObjectStorage(filesystem, path)
 
 
 def is_uri(uri: str) -> bool:
