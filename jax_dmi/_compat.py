@@ -36,13 +36,8 @@ import numpy as np
 
 Primitive = core.Primitive
 Zero = ad.Zero
-UndefinedPrimal = ad.UndefinedPrimal
-is_undefined_primal = ad.is_undefined_primal
 apply_primitive = dispatch.apply_primitive
-not_mapped = None
-eval_context = core.eval_context
 
-_RULES_TAKE_LIVE_INPUTS = jax.__version_info__ >= (0, 12)
 _REMAT_RULES_SPLIT_RESIDUALS = jax.__version_info__ >= (0, 12)
 
 
@@ -127,6 +122,17 @@ def lowering_platforms(ctx: mlir.LoweringRuleContext) -> tuple[str, ...]:
     return tuple(ctx.platforms or ctx.module_context.platforms)
 
 
+def enclosing_operations() -> list[str]:
+    """Names of the operations whose regions are being lowered, innermost first."""
+    names = []
+    operation = ir.InsertionPoint.current.block.owner
+    while operation is not None:
+        operation = operation.operation
+        names.append(operation.name)
+        operation = operation.parent if operation.attached else None
+    return names
+
+
 # --- Rules of a primitive ---------------------------------------------------
 
 
@@ -166,6 +172,18 @@ def def_jvp(prim: Primitive, rule: Callable) -> None:
 def def_transpose(prim: Primitive, rule: Callable) -> None:
     """Sets ``rule(cotangents, *args, **params) -> cotangents of the args``."""
     ad.primitive_transposes[prim] = rule
+
+
+def def_passed_back(prim: Primitive) -> None:
+    """Hands cotangents through: in reverse mode a tangent is never computed."""
+
+    def transpose(cotangents, *args, **params):
+        del params
+        missing = len(args) - len(cotangents)
+        pairs = zip(args, [*cotangents, *[None] * missing])
+        return [ct if ad.is_undefined_primal(arg) else None for arg, ct in pairs]
+
+    def_transpose(prim, transpose)
 
 
 def def_kept(prim: Primitive) -> None:
@@ -380,31 +398,3 @@ def register_partitioner(name: str, partition: Callable) -> None:
     )
     register()
     xla_bridge.register_plugin_callbacks(register)
-
-
-def tiles(sharding: Any, rank: int, devices: int) -> list[tuple[tuple[int, ...], int]]:
-    """Returns ``(tile coordinates, replica)`` for each logical device.
-
-    Args:
-      sharding: An ``HloSharding`` as partition callbacks receive it.
-      rank: Rank of the array.
-      devices: Number of logical devices.
-    """
-    if not sharding.is_tiled():
-        return [((0,) * rank, k) for k in range(devices)]
-    grid = np.asarray(sharding.tile_assignment_devices()).reshape(
-        sharding.tile_assignment_dimensions()
-    )
-    grid = grid.reshape(*grid.shape[:rank], -1)
-    result: list[Any] = [None] * devices
-    for position in np.ndindex(*grid.shape):
-        *coordinates, replica = position
-        result[int(grid[position])] = (tuple(coordinates), replica)
-    return result
-
-
-def tile_counts(sharding: Any, rank: int) -> tuple[int, ...]:
-    """Number of tiles along each array dimension."""
-    if not sharding.is_tiled():
-        return (1,) * rank
-    return tuple(sharding.tile_assignment_dimensions()[:rank])

@@ -14,9 +14,9 @@ from jax_dmi.ops import partition
 from jax_dmi.ops.boundary import advance_boundary as advance_boundary
 from jax_dmi.ops.boundary import close_window as close_window
 from jax_dmi.ops.boundary import open_window as open_window
+from jax_dmi.ops.context import labels as labels
+from jax_dmi.ops.context import scope as scope
 from jax_dmi.ops.grad import record_grad as record_grad
-from jax_dmi.ops.labels import labels as labels
-from jax_dmi.ops.labels import scope as scope
 from jax_dmi.ops.record import record as record
 
 _registered = False

@@ -21,8 +21,8 @@ import numpy as np
 from jax_dmi import _compat
 from jax_dmi import errors
 from jax_dmi import spec as capture_spec
+from jax_dmi.ops import common
 from jax_dmi.ops import partition
-from jax_dmi.ops import record as forward
 from jax_dmi.ops import sites
 
 # --- Primitive ---------------------------------------------------------------
@@ -99,7 +99,7 @@ def _is_ordered(leaf: Any) -> bool:
 
 def _lowering(ctx, *operands, role, spec):
     del spec
-    forward.check_platforms(ctx, f"boundary ({role.name.lower()})")
+    common.check_placement(ctx, f"boundary ({role.name.lower()})")
     platforms = _compat.lowering_platforms(ctx)
     through, rank = _smallest(ctx.avals_in)
     values = list(operands)
@@ -158,7 +158,7 @@ def _smallest(avals) -> tuple[int, int]:
 
 def _abstract_eval(*avals, role, spec):
     del role
-    return list(avals), {forward.EFFECT} if spec.exact else set()
+    return list(avals), {common.EFFECT} if spec.exact else set()
 
 
 def _batching(args, dims, **params):
@@ -174,6 +174,7 @@ def _jvp(primals, tangents, **params):
 boundary_p.def_effectful_abstract_eval(_abstract_eval)
 _compat.def_batching(boundary_p, _batching)
 _compat.def_jvp(boundary_p, _jvp)
+_compat.def_passed_back(boundary_p)
 _compat.def_kept(boundary_p)
-_compat.def_once_under_remat(boundary_p, forward.identity_p)
+_compat.def_once_under_remat(boundary_p, common.identity_p)
 _compat.def_lowering(boundary_p, _lowering, needs_devices=True)

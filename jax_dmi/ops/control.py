@@ -103,8 +103,9 @@ def wait_ready(arrays: Iterable[Any], deadline: float) -> bool:
 
 
 def _ready(array: Any) -> bool:
+    is_ready = getattr(array, "is_ready", None)
     try:
-        return not isinstance(array, jax.Array) or array.is_ready()
+        return is_ready is None or is_ready()
     except RuntimeError:  # Deleted or donated meanwhile.
         return True
 

@@ -14,10 +14,8 @@ from typing import Any
 import jax
 
 from jax_dmi import _compat
-from jax_dmi import spec as capture_spec
-from jax_dmi.ops import labels as record_labels
-from jax_dmi.ops import record as forward
-from jax_dmi.ops import sites
+from jax_dmi.ops import common
+from jax_dmi.ops.record import bind
 
 # --- Primitives --------------------------------------------------------------
 
@@ -54,30 +52,17 @@ def record_grad(
     Returns:
       ``x``, bitwise.
     """
-    sites.check_name(name)
-    spec = capture_spec.active()
-    if spec is None or record_labels.never(when):
-        return x
-    leaves, tree = jax.tree_util.tree_flatten_with_path(x)
-    prefix = record_labels.scoped(name)
-    names = [forward.leaf_name(prefix, path) for path, _ in leaves]
-    wanted = [spec.selects(leaf) for leaf in names]
-    if not any(wanted):
-        return x
-    types, roles, operands = record_labels.resolve(step, layer, labels, when)
-    source = sites.source()
-    out = []
-    for leaf_wanted, leaf, (_, value) in zip(wanted, names, leaves):
-        if leaf_wanted:
-            forward.check_recordable(leaf, value)
-        # Only a JAX array can be differentiated.
-        if leaf_wanted and isinstance(value, jax.Array):
-            key = sites.SiteKey(leaf, "grad", types, roles, source)
-            (value,) = tap_p.bind(
-                value, *operands, site=key, spec=spec, serial=forward.new_serial()
-            )
-        out.append(value)
-    return jax.tree_util.tree_unflatten(tree, out)
+    return common.instrument(x, name, "grad", _tap, step, layer, labels, when)
+
+
+def _tap(value, operands, key, spec):
+    # Only a JAX array can be differentiated.
+    if not isinstance(value, jax.Array):
+        return value
+    (out,) = tap_p.bind(
+        value, *operands, site=key, spec=spec, serial=common.new_serial()
+    )
+    return out
 
 
 # --- Lowering ----------------------------------------------------------------
@@ -97,12 +82,8 @@ def _identity(x, *operands, **params):
 
 
 def _batching(prim, args, dims, *, site, **params):
-    axis = dims[0]
-    for role, dim in zip(site.roles, dims[1:]):
-        if dim is not _compat.not_mapped:
-            forward.refuse_batched(site, role)
-    site = site if axis is _compat.not_mapped else site.batched(axis)
-    return prim.bind(*args, site=site, **params), [axis]
+    site = common.batched_key(site, dims)
+    return prim.bind(*args, site=site, **params), [dims[0]]
 
 
 def _jvp(prim, primals, tangents, **params):
@@ -119,7 +100,7 @@ def _transpose(cotangents, x, *operands, site, spec, serial):
     if not isinstance(cotangent, _compat.Zero):
         # The serial number of the tap: JAX may transpose one program several times
         # and keep one of the results.
-        cotangent = forward.bind(cotangent, list(operands), site, spec, serial)
+        cotangent = bind(cotangent, list(operands), site, spec, serial)
     return [cotangent, *[None] * len(operands)]
 
 

@@ -115,7 +115,7 @@ def _layout(
 ) -> sites.Layout:
     place = found.place
     automatic = _automatic_coordinate(place)
-    tiles = _compat.tiles(sharding, len(shape), max(automatic) + 1)
+    tiles = _tiles(sharding, len(shape), max(automatic) + 1)
     outer = _replicas(place, found.varying | (set(place.mesh_names) - place.manual))
     shards = []
     for device, at in enumerate(automatic):
@@ -139,6 +139,27 @@ def _layout(
         shards=tuple(shards),
         varying=(),
     )
+
+
+def _tiles(sharding: Any, rank: int, devices: int) -> list[tuple[tuple[int, ...], int]]:
+    """Returns ``(tile coordinates, replica)`` for each logical device.
+
+    Args:
+      sharding: An ``HloSharding`` as partition callbacks receive it.
+      rank: Rank of the array.
+      devices: Number of logical devices.
+    """
+    if not sharding.is_tiled():
+        return [((0,) * rank, k) for k in range(devices)]
+    grid = np.asarray(sharding.tile_assignment_devices()).reshape(
+        sharding.tile_assignment_dimensions()
+    )
+    grid = grid.reshape(*grid.shape[:rank], -1)
+    result: list[Any] = [None] * devices
+    for position in np.ndindex(*grid.shape):
+        *coordinates, replica = position
+        result[int(grid[position])] = (tuple(coordinates), replica)
+    return result
 
 
 def _manual(place, varying, shard_shape, shards) -> sites.Layout:
@@ -169,7 +190,7 @@ def _automatic_coordinate(place: _compat.Placement) -> list[int]:
     ]
 
 
-def _replicas(place: _compat.Placement, varying: set[str]) -> list[int]:
+def _replicas(place: _compat.Placement, varying: frozenset[str]) -> list[int]:
     """Numbers the devices that hold the same value, given what can differ."""
     axes = [i for i, n in enumerate(place.mesh_names) if n in varying]
     seen: dict[tuple[int, ...], int] = {}

@@ -14,31 +14,14 @@ import numpy as np
 from jax_dmi import _compat
 from jax_dmi import errors
 from jax_dmi import spec as capture_spec
-from jax_dmi.ops import labels as record_labels
+from jax_dmi.ops import common
+from jax_dmi.ops import context
 from jax_dmi.ops import partition
 from jax_dmi.ops import sites
 
 # --- Primitive ---------------------------------------------------------------
 
-
-class RecordEffect(_compat.Effect):
-    """Unordered effect of operations that no transformation may drop."""
-
-    def __repr__(self) -> str:
-        return "Record"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordEffect)
-
-    # A constant, so that keys of compilation caches agree between processes.
-    def __hash__(self) -> int:
-        return 0x646D69
-
-
-EFFECT = RecordEffect()
-
 record_p = _compat.primitive("dmi_record")
-identity_p = _compat.primitive("dmi_identity")
 
 # --- Public function ---------------------------------------------------------
 
@@ -76,53 +59,11 @@ def record(
     Returns:
       ``x``, bitwise.
     """
-    sites.check_name(name)
-    spec = capture_spec.active()
-    if spec is None or record_labels.never(when):
-        return x
-    leaves, tree = jax.tree_util.tree_flatten_with_path(x)
-    prefix = record_labels.scoped(name)
-    names = [leaf_name(prefix, path) for path, _ in leaves]
-    wanted = [spec.selects(leaf) for leaf in names]
-    if not any(wanted):
-        return x
-    types, roles, operands = record_labels.resolve(step, layer, labels, when)
-    source = sites.source()
-    out = []
-    for leaf_wanted, leaf, (_, value) in zip(wanted, names, leaves):
-        if leaf_wanted:
-            check_recordable(leaf, value)
-            key = sites.SiteKey(leaf, "record", types, roles, source)
-            value = bind(value, operands, key, spec, new_serial())
-        out.append(value)
-    return jax.tree_util.tree_unflatten(tree, out)
+    return common.instrument(x, name, "record", _bind, step, layer, labels, when)
 
 
-def leaf_name(name: str, path: Any) -> str:
-    """Returns the site name of the leaf at ``path``, checked."""
-    if not path:
-        return sites.check_name(name)
-    keys = jax.tree_util.keystr(path, simple=True, separator="/")
-    return sites.check_name(f"{name}/{keys}", "name of a leaf")
-
-
-def check_recordable(name: str, value: Any) -> None:
-    """Raises if ``value`` is of a kind that has no bytes to record."""
-    try:
-        dtype = getattr(jax.typeof(value), "dtype", None)
-    except TypeError:
-        dtype = None
-    if not sites.is_recordable(dtype):
-        kind = type(value).__name__ if dtype is None else dtype
-        raise errors.DmiTypeError(
-            f"x of {name!r} is a {kind}, which cannot be recorded; record arrays"
-            " of numbers (for a PRNG key, its jax.random.key_data)."
-        )
-
-
-def new_serial() -> int | None:
-    """Returns a serial number for a record; None outside of traced programs."""
-    return capture_spec.new_serial() if _compat.tracing() else None
+def _bind(value, operands, key, spec):
+    return bind(value, operands, key, spec, common.new_serial())
 
 
 def bind(
@@ -147,7 +88,7 @@ def bind(
 def _lowering(ctx, *operands, site, spec, serial):
     capture_spec.note_lowered(spec, serial)
     aval = ctx.avals_in[0]
-    check_platforms(ctx, f"record of {site.name!r}")
+    common.check_placement(ctx, f"record of {site.name!r}")
     _check_static_shape(site, aval)
     place = _compat.placement(ctx)
     descriptor = site.descriptor(aval.dtype, aval.shape)
@@ -155,7 +96,7 @@ def _lowering(ctx, *operands, site, spec, serial):
     after = _boundaries_before(ctx, operands[0])
     if place is None:
         return emit(operands, None, aval.shape, False, after)
-    varying = varying_of(ctx, place)
+    varying = _varying(ctx, place)
     if place.fully_manual:
         layout = partition.manual_layout(place, varying, aval.shape)
         return emit(operands, layout, aval.shape, True, after)
@@ -184,16 +125,18 @@ def _boundaries_before(ctx, value):
 def _emit(site, descriptor, dtype, spec, operands, layout, shape, multi, after=()):
     """Emits the call on local operands and ties the value to it."""
     _check_size(site, spec, sites.payload_bytes(dtype, shape))
-    known = layout is not None and bool(layout.devices)
-    layout_descriptor = layout.descriptor() if known else ""
-    recorders = layout.recorders(spec.replicas) if known else ()
+    layout_descriptor, recorders = "", ()
+    if layout is not None and layout.devices:
+        layout_descriptor = layout.descriptor()
+        recorders = layout.recorders(spec.replicas)
+    layout_id = sites.identifier(layout_descriptor) if layout_descriptor else 0
     (scratch,) = _compat.ffi_call(
         "dmi_record",
         [*operands, *after],
         [_compat.scratch_type()],
         {
             "site": np.int64(sites.identifier(descriptor)),
-            "layout": np.int64(sites.identifier(layout_descriptor) if known else 0),
+            "layout": np.int64(layout_id),
             "site_descriptor": descriptor,
             "layout_descriptor": layout_descriptor,
             "roles": site.roles + "-" * len(after),
@@ -204,21 +147,11 @@ def _emit(site, descriptor, dtype, spec, operands, layout, shape, multi, after=(
     return _compat.tie([operands[0], scratch])[:1]
 
 
-def varying_of(ctx: Any, place: _compat.Placement) -> frozenset[str]:
+def _varying(ctx: Any, place: _compat.Placement) -> frozenset[str]:
     """Returns the manual axes over which the operands of ``ctx`` may vary."""
     if not _compat.varying_axes_are_known():
         return place.manual
     return frozenset().union(*map(_compat.varying_axes, ctx.avals_in)) & place.manual
-
-
-def check_platforms(ctx: Any, what: str) -> None:
-    """Raises if the program is lowered for a platform that has no handlers."""
-    for platform in _compat.lowering_platforms(ctx):
-        if platform not in ("cpu", "cuda"):
-            raise errors.DmiValueError(
-                f"{what} cannot be lowered for platform {platform!r}; it runs on"
-                " 'cpu' and 'cuda'. Run without a Monitor there."
-            )
 
 
 def _check_static_shape(site: sites.SiteKey, aval: Any) -> None:
@@ -237,18 +170,13 @@ def _check_size(site, spec, size: int) -> None:
         )
 
 
-def _lower_identity(ctx, *operands):
-    del ctx
-    return list(operands)
-
-
 # --- Rules -------------------------------------------------------------------
 
 
 def _impl(*args, site, spec, serial):
     # The serial number is a cache key of its own for every call; run without it.
     capture_spec.note_lowered(spec, serial)
-    with record_labels.outside_contexts():
+    with context.outside_contexts():
         return _compat.apply_primitive(
             record_p, *args, site=site, spec=spec, serial=None
         )
@@ -256,25 +184,12 @@ def _impl(*args, site, spec, serial):
 
 def _abstract_eval(x, *operands, site, spec, serial):
     del operands, site, serial
-    return [x], {EFFECT} if spec.exact else set()
+    return [x], {common.EFFECT} if spec.exact else set()
 
 
-def _batching(args, dims, *, site, spec, serial):
-    axis = dims[0]
-    for role, dim in zip(site.roles, dims[1:]):
-        if dim is not _compat.not_mapped:
-            refuse_batched(site, role)
-    site = site if axis is _compat.not_mapped else site.batched(axis)
-    return record_p.bind(*args, site=site, spec=spec, serial=serial), [axis]
-
-
-def refuse_batched(site: sites.SiteKey, role: str) -> None:
-    """Raises because ``vmap`` maps over a label, which one record cannot hold."""
-    what = "when" if role == "w" else site.labels[site.roles.index(role)][0]
-    raise errors.DmiValueError(
-        f"{what} of {site.name!r} differs along an axis of vmap; one record holds"
-        f" the whole batch and one {what}. Pass a value that is not mapped over."
-    )
+def _batching(args, dims, *, site, **params):
+    site = common.batched_key(site, dims)
+    return record_p.bind(*args, site=site, **params), [dims[0]]
 
 
 def _jvp(primals, tangents, **params):
@@ -283,18 +198,11 @@ def _jvp(primals, tangents, **params):
 
 # --- Registration ------------------------------------------------------------
 
-_compat.register_effect(RecordEffect)
 record_p.def_impl(_impl)
 record_p.def_effectful_abstract_eval(_abstract_eval)
 _compat.def_batching(record_p, _batching)
 _compat.def_jvp(record_p, _jvp)
+_compat.def_passed_back(record_p)
 _compat.def_kept(record_p)
-_compat.def_once_under_remat(record_p, identity_p)
+_compat.def_once_under_remat(record_p, common.identity_p)
 _compat.def_lowering(record_p, _lowering, needs_devices=True)
-
-identity_p.def_abstract_eval(lambda *avals: list(avals))
-_compat.def_batching(identity_p, lambda args, dims: (identity_p.bind(*args), dims))
-_compat.def_jvp(
-    identity_p, lambda primals, tangents: (identity_p.bind(*primals), list(tangents))
-)
-_compat.def_lowering(identity_p, _lower_identity, needs_devices=False)

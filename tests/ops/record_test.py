@@ -261,6 +261,19 @@ class ProgramsTest(parameterized.TestCase):
                 "dmi_record", traced.lower(lowering_platforms=("cuda",)).as_text()
             )
 
+    @parameterized.product(
+        call=[lambda x: ops.record(x, "r"), ops.advance_boundary], exact=[True, False]
+    )
+    def test_the_function_of_a_reduction_is_refused(self, call, exact):
+        def f(x):
+            return lax.reduce(x, np.float32(0), lambda a, b: call(a + b), (0,))
+
+        # JAX itself refuses effects there.
+        with self.assertRaisesRegex(
+            (errors.DmiValueError, NotImplementedError), "reduce"
+        ):
+            capture.counted(jax.jit(f), np.ones(3, np.float32), exact=exact)
+
     def test_symbolic_shapes_are_refused(self):
         (n,) = jax.export.symbolic_shape("n")
         shape = jax.ShapeDtypeStruct((n,), np.float32)

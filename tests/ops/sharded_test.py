@@ -217,9 +217,11 @@ class ShardedTest(isolated.IsolatedTestCase):
     def case_too_large_a_shard(self):
         record = jax.jit(lambda x: ops.record(x, "r"))
         both, one = self.put(P("a", "b")), self.put(P("a"))
-        with capture_spec.overriding(capture_spec.CaptureSpec(size_limit=31)):
-            with self.assertRaisesRegex(errors.DmiValueError, "32 bytes.* hold 31,"):
-                record.lower(both)
+        with (
+            capture_spec.overriding(capture_spec.CaptureSpec(size_limit=31)),
+            self.assertRaisesRegex(errors.DmiValueError, "32 bytes.* hold 31,"),
+        ):
+            record.lower(both)
         with capture_spec.overriding(capture_spec.CaptureSpec(size_limit=32)):
             record.lower(both).compile()
             # Only the partitioner knows that these shards are larger than could be.

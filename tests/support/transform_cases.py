@@ -303,6 +303,19 @@ def _custom_jvp_rule(primals, tangents):
     return _custom_jvp(primals[0]), 2 * primals[0] * tangents[0]
 
 
+@jax.custom_jvp
+def _with_recorded_tangent(x):
+    return x * x
+
+
+@_with_recorded_tangent.defjvp
+def _with_recorded_tangent_rule(primals, tangents):
+    return primals[0] * primals[0], record(2 * primals[0] * tangents[0], "r")
+
+
+_TANGENT = named("r", [2 * X * X])
+
+
 def backward(n: int) -> list[np.ndarray]:
     """The cotangents of ``n`` squarings of ``X`` that are summed up."""
     inputs = [X, *[v for _, v in SQUARES]][:n]
@@ -328,6 +341,16 @@ CASES |= {
         _renamed("fwd", SQUARES) + named("bwd", backward(5)),
         # Traced with the loop, and then superseded by the rule for gradients.
         reported=(True, True),
+    ),
+    "jvp_of_recorded_tangent": Case(
+        lambda x: jax.jvp(_with_recorded_tangent, (x,), (x,)), _TANGENT
+    ),
+    # Reverse mode never computes the tangent.
+    "grad_of_recorded_tangent": Case(
+        jax.grad(total(_with_recorded_tangent)), _TANGENT, exact=0
+    ),
+    "linear_transpose": Case(
+        lambda x: jax.linear_transpose(double, x)(x), _TANGENT, exact=0
     ),
     "custom_jvp": Case(_custom_jvp, ONE),
     "jvp_of_custom_jvp": Case(lambda x: jax.jvp(_custom_jvp, (x,), (x,)), ONE),
