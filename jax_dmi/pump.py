@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import threading
 import time
-
-import numpy as np
 
 from jax_dmi import _native
 from jax_dmi import errors
@@ -37,14 +36,10 @@ class Snapshot:
     failed: Tally
 
 
-def _add(tally: Tally, batch: base.Batch) -> None:
-    sites = batch.record_batch.column("site").to_numpy()
-    sizes = run_format.payload_sizes(batch.record_batch)
-    for site in np.unique(sites):
-        mine = sites == site
-        key = (batch.device, int(site))
-        records, size = tally.get(key, (0, 0))
-        tally[key] = (records + int(mine.sum()), size + int(sizes[mine].sum()))
+def _add(tally: Tally, lease: _native.Batch) -> None:
+    for site, records, size in lease.sites:
+        before = tally.get((lease.device, site), (0, 0))
+        tally[lease.device, site] = (before[0] + records, before[1] + size)
 
 
 class SinkPump:
@@ -138,12 +133,12 @@ class SinkPump:
         batches = [_batch(lease) for lease in leases]
         write_many = getattr(self._sink, "write_many", None)
         if write_many is not None:
-            self._attempt(batches, lambda: write_many(batches))
+            self._attempt(leases, lambda: write_many(batches))
         else:
-            for batch in batches:
-                self._attempt([batch], lambda batch=batch: self._sink.write(batch))
+            for lease, batch in zip(leases, batches):
+                self._attempt([lease], lambda batch=batch: self._sink.write(batch))
 
-    def _attempt(self, batches: list[base.Batch], write: Callable[[], None]) -> None:
+    def _attempt(self, leases: list[_native.Batch], write: Callable[[], None]) -> None:
         error: Exception | None = None
         try:
             write()
@@ -152,32 +147,31 @@ class SinkPump:
         with self._changed:
             if error is not None and self.error is None:
                 self.error = error
-            done = getattr(error, "written", 0) if error is not None else len(batches)
-            for i, batch in enumerate(batches):
-                _add(self._written if i < done else self._failed, batch)
-                self._handled[batch.device] = batch.last_seq + 1
+            done = len(leases) if error is None else getattr(error, "written", 0)
+            for i, lease in enumerate(leases):
+                _add(self._written if i < done else self._failed, lease)
+                self._handled[lease.device] = lease.last_seq + 1
             self._changed.notify_all()
 
 
 def _batch(lease: _native.Batch) -> base.Batch:
     """Wraps a native batch, with the descriptions of every id it uses."""
-    record_batch = run_format.record_batch(lease)
     return base.Batch(
-        record_batch=record_batch,
+        arrow=functools.partial(run_format.record_batch, lease),
         device=lease.device,
-        sites=_described(np.unique(lease.site), _native.site_descriptor),
-        layouts=_described(np.unique(lease.layout), _native.layout_descriptor),
+        sites=_described([site for site, *_ in lease.sites], _native.site_descriptor),
+        layouts=_described(lease.layouts, _native.layout_descriptor),
         first_seq=lease.first_seq,
         last_seq=lease.last_seq,
         bytes=lease.bytes,
     )
 
 
-def _described(ids: np.ndarray, describe: Callable[[int], str | None]) -> dict:
+def _described(
+    ids: list[int], describe: Callable[[int], str | None]
+) -> dict[int, str]:
     found = {}
-    for number in map(int, ids):
-        if number == 0:
-            continue
+    for number in ids:
         descriptor = describe(number)
         if descriptor is None:
             raise errors.CaptureError(f"records carry the unknown id {number:#x}")

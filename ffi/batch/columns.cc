@@ -2,6 +2,7 @@
 // The columns of a batch, see the header.
 #include "batch/columns.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/crc32c.h"
@@ -69,6 +70,31 @@ void Columns::Clear() {
   for (auto* column : {&step_valid, &layer_valid}) column->clear();
   for (auto* column : {&flags, &crc, &check}) column->clear();
   views.clear();
+  sites.clear();
+  layouts.clear();
+  next_site_ = 0;
+}
+
+void Columns::Tally(const wire::Slot& slot) {
+  // Programs repeat, so the next site is mostly the one that came next before.
+  size_t i = 0;
+  for (; i < sites.size(); ++i) {
+    const size_t at = (next_site_ + i) % sites.size();
+    if (sites[at].site == slot.site) {
+      ++sites[at].records;
+      sites[at].bytes += slot.bytes;
+      next_site_ = at + 1;
+      break;
+    }
+  }
+  if (i == sites.size()) {
+    sites.push_back({slot.site, 1, slot.bytes});
+    next_site_ = 0;
+  }
+  if (slot.layout != 0 && std::find(layouts.rbegin(), layouts.rend(),
+                                    slot.layout) == layouts.rend()) {
+    layouts.push_back(slot.layout);
+  }
 }
 
 void Columns::Add(uint64_t sequence, const wire::Slot& slot,
@@ -94,6 +120,7 @@ void Columns::Add(uint64_t sequence, const wire::Slot& slot,
                            row_layer, slot.labels, slot.boundary, slot.time_ns,
                            slot.flags, slot.crc, slot.bytes));
   views.push_back(ViewOf(payload, slot.bytes, base));
+  Tally(slot);
 }
 
 }  // namespace dmi::batch

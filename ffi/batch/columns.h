@@ -28,6 +28,13 @@ uint32_t RowCheck(uint64_t seq, uint64_t site, uint64_t layout, int64_t step,
                   uint64_t boundary, int64_t time, uint32_t flags, uint32_t crc,
                   uint64_t bytes);
 
+// How much of a batch one site is.
+struct SiteTally {
+  uint64_t site;
+  uint64_t records;
+  uint64_t bytes;
+};
+
 // Filled row by row; `Clear` keeps the memory for the next batch.
 struct Columns {
   std::vector<uint64_t> seq, site, layout, boundary;
@@ -36,6 +43,9 @@ struct Columns {
   std::vector<uint64_t> labels;                  // kMaxLabels per row
   std::vector<uint32_t> flags, crc, check;
   std::vector<View> views;
+  // Not columns: the sites and the layouts (but 0) of the batch, each once.
+  std::vector<SiteTally> sites;
+  std::vector<uint64_t> layouts;
 
   size_t rows() const { return seq.size(); }
   void Reserve(size_t rows);
@@ -45,6 +55,11 @@ struct Columns {
   // from `base`, the start of the batch's payload.
   void Add(uint64_t sequence, const wire::Slot& slot, const uint8_t* payload,
            const uint8_t* base);
+
+ private:
+  void Tally(const wire::Slot& slot);
+
+  size_t next_site_ = 0;  // where the next record's site is expected
 };
 
 }  // namespace dmi::batch

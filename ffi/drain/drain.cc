@@ -73,6 +73,9 @@ void Drain::Loop() {
       const bool stopping = stopping_.load(std::memory_order_acquire);
       if (!Scan()) break;
       CutDue(stopping);
+      // Not before the first record: a device that records nothing costs
+      // nothing.
+      if (ready_ > 0) ring_->PopulateAhead(reached_unit_);
       if (stopping) break;
       ring_->signals().DrainSleep(SleepNanos(base::MonotonicNanos()), [&] {
         return stopping_.load(std::memory_order_acquire) || WorkAppeared();
@@ -190,7 +193,7 @@ void Drain::Cut(TransferKind kind) {
   queue_->Push(std::make_shared<batch::Batch>(
       device_, std::move(columns), batch::PayloadSpan{base, span}, bytes, pool_,
       [ring = ring_, lease] { ring->Release(lease); }));
-  ring_->PopulateAhead(end_unit);
+  reached_unit_ = end_unit;
   const int64_t offset = ring_->header().clock_offset;
   transfers_.Add({begin + offset, base::MonotonicNanos() + offset, bytes, kind,
                   0, 0, 0, 0, 0});

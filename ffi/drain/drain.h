@@ -98,6 +98,7 @@ class Drain {
   uint64_t ready_bytes_ = 0;       // of the records between cut_ and ready_
   wire::Cursor cut_cursor_{0, 0};  // tail once everything cut is released
   uint64_t cut_ = 0;               // sequence after the last record cut
+  uint32_t reached_unit_ = 0;      // unit of the payload ring where it ended
 
   std::atomic<uint64_t> queued_{0};
   std::atomic<uint64_t> seal_to_{0};  // records before it are to be cut now

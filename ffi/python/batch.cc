@@ -3,9 +3,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <tuple>
+#include <vector>
 
 #include "batch/queue.h"
 #include "python/binders.h"
@@ -58,6 +61,15 @@ Array<uint8_t> Payload(const Lease& lease) {
   return View(lease, payload.data, payload.size);
 }
 
+std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> Sites(
+    const Lease& lease) {
+  std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> sites;
+  for (const batch::SiteTally& tally : lease.get().columns().sites) {
+    sites.emplace_back(tally.site, tally.records, tally.bytes);
+  }
+  return sites;
+}
+
 std::vector<Lease> Pop(batch::BatchQueue& queue, size_t most, double seconds) {
   std::vector<std::shared_ptr<batch::Batch>> taken;
   {
@@ -85,6 +97,9 @@ void BindBatch(nb::module_& module) {
                    [](const Lease& l) { return l.get().first_sequence(); })
       .def_prop_ro("last_seq",
                    [](const Lease& l) { return l.get().last_sequence(); })
+      .def_prop_ro("sites", &Sites, "(id, records, bytes) of each site.")
+      .def_prop_ro("layouts",
+                   [](const Lease& l) { return l.get().columns().layouts; })
       .def_prop_ro("seq", &ColumnOf<&Columns::seq>, kOwned)
       .def_prop_ro("site", &ColumnOf<&Columns::site>, kOwned)
       .def_prop_ro("layout", &ColumnOf<&Columns::layout>, kOwned)

@@ -17,7 +17,7 @@ namespace dmi::ring {
 namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
-constexpr uint64_t kPopulateStep = 32u << 20;
+constexpr uint64_t kPopulateStep = 16u << 20;
 
 uint64_t RoundUp(uint64_t value, uint64_t step) {
   return (value + step - 1) / step * step;
@@ -85,6 +85,9 @@ void Ring::PopulateAhead(uint32_t position) {
       payload_.size(), RoundUp(reached + 2 * kPopulateStep, kPopulateStep));
   if (wanted <= populated_) return;
 #ifdef MADV_POPULATE_WRITE
+  if (populated_ == 0) {
+    madvise(slots_.data(), slots_.size(), MADV_POPULATE_WRITE);
+  }
   madvise(payload_.data() + populated_, wanted - populated_,
           MADV_POPULATE_WRITE);
 #endif

@@ -71,46 +71,47 @@ struct AmbientStep {
 };
 
 struct alignas(64) RingHeader {
-  // Constant while installed.
-  uint64_t payload;     // uint8_t*
-  uint64_t slots;       // Slot*
-  uint64_t sites;       // SiteCounters[kMaxSites]
-  uint64_t boundaries;  // BoundaryStamp[kBoundaryLogSize]
+  // Constant while installed; all a producer needs but the head, in one line.
+  uint64_t payload;  // uint8_t*
+  uint64_t slots;    // Slot*
+  uint64_t sites;    // SiteCounters[kMaxSites]
   Extent extent;
   Overflow overflow;
   uint32_t checksum;      // 0 or 1
   uint32_t wake_records;  // the drain wants to be woken once this many records
   uint32_t wake_units;    // or payload units wait behind `batch_begin`
   int64_t clock_offset;   // UTC minus the monotonic clock, ns
-  uint64_t signals;       // host only: program::HostSignals*
 
   alignas(64) uint64_t head;  // Cursor, producers
   uint64_t cached_tail;       // Cursor, producers' copy of `tail`
   uint64_t exhausted;         // 1 once the stall budget is spent
+  uint64_t batch_begin;       // Cursor, drain; once per batch
+  uint64_t signals;           // host only: program::HostSignals*, constant
 
-  alignas(64) uint64_t tail;            // Cursor, whoever releases a lease
-  uint64_t batch_begin;                 // Cursor, drain
+  alignas(64) uint64_t tail;  // Cursor, whoever releases a lease
+
   alignas(64) uint64_t boundary_count;  // boundary programs
+  uint64_t boundaries;  // BoundaryStamp[kBoundaryLogSize], constant
 };
-static_assert(offsetof(RingHeader, head) == 128);
-static_assert(offsetof(RingHeader, tail) == 192);
-static_assert(offsetof(RingHeader, boundary_count) == 256);
+static_assert(offsetof(RingHeader, head) == 64);
+static_assert(offsetof(RingHeader, tail) == 128);
+static_assert(offsetof(RingHeader, boundary_count) == 192);
 
+// Everything a record reads or writes stands in the first line: every producer
+// has to own the line of `in_flight` anyway.
 struct alignas(64) ControlBlock {
-  uint64_t ring;        // RingHeader*, 0 when closed
-  uint64_t gates;       // uint32_t[kMaxSites], 1 = disabled at run time
-  int64_t device;       // global device id
-  uint64_t deselected;  // 1: the Monitor leaves this device out
+  uint64_t ring;       // RingHeader*, 0 when closed
+  uint64_t in_flight;  // producers inside
+  uint64_t progress;
+  uint64_t gates;  // uint32_t[kMaxSites], 1 = disabled at run time; constant
+  AmbientStep ambient[kProgramKinds];
 
-  alignas(64) uint64_t in_flight;
-  alignas(64) AmbientStep ambient[kProgramKinds];
-  alignas(64) uint64_t progress;
-  alignas(64) uint64_t lost[kLossReasons];  // while no ring was installed
+  int64_t device;               // global device id, constant
+  uint64_t deselected;          // 1: the Monitor leaves this device out
+  uint64_t lost[kLossReasons];  // while no ring was installed
 };
-static_assert(offsetof(ControlBlock, in_flight) == 64);
-static_assert(offsetof(ControlBlock, ambient) == 128);
-static_assert(offsetof(ControlBlock, progress) == 192);
-static_assert(offsetof(ControlBlock, lost) == 256);
+static_assert(offsetof(ControlBlock, ambient) == 32);
+static_assert(offsetof(ControlBlock, device) == 64);
 
 }  // namespace dmi::wire
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from collections.abc import Sequence
 import hashlib
 import json
@@ -122,7 +124,7 @@ def wrap(
 ) -> sinks.Batch:
     """Returns what a sink gets for a native batch."""
     return sinks.Batch(
-        record_batch=run_format.record_batch(native),
+        arrow=functools.partial(run_format.record_batch, native),
         device=native.device,
         sites=sites,
         layouts=layouts or {},
