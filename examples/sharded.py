@@ -11,12 +11,12 @@ os.environ["XLA_FLAGS"] = (
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import jax  # noqa: E402
-from jax.sharding import NamedSharding  # noqa: E402
-from jax.sharding import PartitionSpec as P  # noqa: E402
-import numpy as np  # noqa: E402
+import jax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
 
-import jax_dmi as dmi  # noqa: E402
+import jax_dmi as dmi
 
 mesh = jax.make_mesh(
     (2, 2), ("rows", "columns"), axis_types=(jax.sharding.AxisType.Auto,) * 2

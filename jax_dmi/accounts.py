@@ -136,7 +136,9 @@ class Accounts:
         return {
             "recorded": {str(d): device.reserved for d, device in devices.items()},
             "dropped": {
-                str(d): dict(device.lost) for d, device in devices.items() if device.lost
+                str(d): dict(device.lost)
+                for d, device in devices.items()
+                if device.lost
             },
         }
 

@@ -8,7 +8,8 @@ a jitted training step, a scan over layers and reverse-mode differentiation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
 import functools
 import pathlib

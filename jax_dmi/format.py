@@ -14,7 +14,8 @@ types of deep learning have no Arrow counterpart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import functools
 import json

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import os
 import threading
@@ -98,7 +99,10 @@ class Monitor:
         ring = settings.size("ring_bytes", ring_bytes, least=128)
         self._settings = settings.Settings(
             spec=capture_spec.CaptureSpec(
-                select=select, exact=bool(exact), replicas=replicas, size_limit=ring // 2
+                select=select,
+                exact=bool(exact),
+                replicas=replicas,
+                size_limit=ring // 2,
             ),
             every=settings.count("every", every, least=1),
             warmup=settings.count("warmup", warmup, least=0),
@@ -369,9 +373,7 @@ def _sink_of(run: Any, sink: sinks.Sink | None, s: settings.Settings) -> sinks.S
         )
     if sink is not None:
         return sink
-    return sinks.ArrowSink(
-        os.fspath(run), exist=s.exist, segment_bytes=s.segment_bytes
-    )
+    return sinks.ArrowSink(os.fspath(run), exist=s.exist, segment_bytes=s.segment_bytes)
 
 
 def _close_at_exit() -> None:

@@ -167,9 +167,7 @@ def _batch(lease: _native.Batch) -> base.Batch:
     )
 
 
-def _described(
-    ids: list[int], describe: Callable[[int], str | None]
-) -> dict[int, str]:
+def _described(ids: list[int], describe: Callable[[int], str | None]) -> dict[int, str]:
     found = {}
     for number in ids:
         descriptor = describe(number)

@@ -35,6 +35,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     from absl import flags
+
     from support import backend
 
     # Test cases of absl read flags, which nobody parses under pytest.

@@ -9,7 +9,8 @@ the median and the quartiles over the rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import gc
 import statistics

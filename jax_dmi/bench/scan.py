@@ -91,9 +91,7 @@ def _measure(size: int, checksum: bool) -> dict[str, list[float]]:
 
         def copied() -> float:
             return (
-                harness.timed(
-                    lambda: _native.copy_repeatedly(target, source, repeats)
-                )
+                harness.timed(lambda: _native.copy_repeatedly(target, source, repeats))
                 / repeats
             )
 

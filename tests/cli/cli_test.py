@@ -141,7 +141,6 @@ def test_plain_tables_line_up(capsys):
 
 
 def test_rich_tables_show_names_as_they_are(capsys):
-    pytest.importorskip("rich")
     _text._print_rich(("name", "n"), [["a[b]", "1"]], "sites", ("n",))
     printed = capsys.readouterr().out
     assert "a[b]" in printed and "sites" in printed

@@ -9,6 +9,7 @@ import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
+
 from support import backend
 from support import isolated
 
@@ -31,14 +32,14 @@ def _child(names: list[str], exact: bool) -> dict:
     from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
     import numpy as np
-    from support import capture
 
     from jax_dmi import ops
     from jax_dmi.ops import partition
+    from support import capture
 
     partitions, misses = [], []
-    inner = partition._partition
-    partition._partition = lambda *args: partitions.append(0) or inner(*args)
+    inner = partition._layout
+    partition._layout = lambda *args: partitions.append(0) or inner(*args)
     jax.monitoring.register_event_listener(
         lambda event, **_: misses.append(event) if "cache_misses" in event else None
     )

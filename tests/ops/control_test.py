@@ -13,11 +13,11 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from support import isolated
 
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
 from jax_dmi.ops import control
+from support import isolated
 
 
 class ControlTest(isolated.IsolatedTestCase):

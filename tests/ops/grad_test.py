@@ -9,11 +9,11 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
-from support import capture
-from support import transform_cases
 
 from jax_dmi import errors
 from jax_dmi import ops
+from support import capture
+from support import transform_cases
 
 X = transform_cases.X
 _MODES = {"exact": True, "fast": False}

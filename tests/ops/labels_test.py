@@ -12,11 +12,11 @@ from jax import lax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from support import capture
 
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
+from support import capture
 
 _X = np.ones(2, np.float32)
 

@@ -13,11 +13,11 @@ from jax import lax
 import jax.ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
-from support import capture
-from support import transform_cases
 
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
+from support import capture
+from support import transform_cases
 
 _POLICIES = jax.checkpoint_policies
 _STOCK = {

@@ -14,12 +14,12 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from support import capture
-from support import isolated
 
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
+from support import capture
+from support import isolated
 
 _COLLECTIVES = re.compile(
     r"\b(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\b"

@@ -10,12 +10,12 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import numpy as np
-from support import capture
 
 from jax_dmi import _compat
 from jax_dmi import errors
 from jax_dmi import ops
 from jax_dmi import spec as capture_spec
+from support import capture
 
 
 def _is_long(name):

@@ -12,6 +12,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import jax.numpy as jnp
+
 from support import capture
 from support import transform_cases
 

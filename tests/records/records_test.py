@@ -9,10 +9,10 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from support import batches
 
 from jax_dmi import errors
 from jax_dmi import records
+from support import batches
 
 
 def records_of(batch, copy=True, **where):

@@ -12,12 +12,12 @@ import weakref
 
 import numpy as np
 import pytest
-from support import batches
-from support import stored
 
 from jax_dmi import _native
 from jax_dmi import errors
 from jax_dmi import sinks
+from support import batches
+from support import stored
 
 
 def _opened(path, info=None, **settings) -> sinks.ArrowSink:

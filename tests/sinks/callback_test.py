@@ -8,10 +8,10 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from support import batches
 
 from jax_dmi import errors
 from jax_dmi import sinks
+from support import batches
 
 
 def _feed(sink: sinks.CallbackSink, *given: sinks.Batch) -> None:

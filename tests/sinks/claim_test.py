@@ -9,12 +9,12 @@ import os
 
 import numpy as np
 import pytest
-from support import batches
-from support import stored
 
 from jax_dmi import errors
 from jax_dmi import sinks
 from jax_dmi.sinks import storage
+from support import batches
+from support import stored
 
 
 def _open(path, exist="error", /, **info) -> sinks.ArrowSink:

@@ -12,12 +12,12 @@ import subprocess
 
 import numpy as np
 import pytest
-from support import batches
-from support import stored
 
 from jax_dmi import errors
 from jax_dmi import sinks
 from jax_dmi.sinks import storage
+from support import batches
+from support import stored
 
 _ROW = 4096
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from support import batches
 
 from jax_dmi import format as run_format
 from jax_dmi.sinks import ipc
+from support import batches
 
 _VALUES = {
     "one row": [np.arange(100, dtype=np.float32)],

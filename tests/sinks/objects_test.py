@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 import pytest
-from support import batches
-from support import stored
 
 from jax_dmi import errors
 from jax_dmi import sinks
 from jax_dmi.sinks import storage
+from support import batches
+from support import stored
 
 
 @pytest.fixture(scope="module")

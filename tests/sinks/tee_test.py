@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import batches
-from support import stored
 
 from jax_dmi import errors
 from jax_dmi import sinks
+from support import batches
+from support import stored
 
 
 class _Sink:

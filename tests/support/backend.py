@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from absl import app
 from absl import flags
 import jax
 
@@ -23,3 +24,7 @@ def platform() -> str:
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()
     return _PLATFORM.value
+
+
+# For test files that are run by themselves; pytest tells its own option.
+app.call_after_init(use_platform)

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import functools
-
 from collections.abc import Sequence
+import functools
 import hashlib
 import json
 import types
