@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Decides whether the CUDA operations are built, and says why where not.
+if(NOT DMI_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "DMI_CUDA=${DMI_CUDA} is none of AUTO, ON and OFF")
+endif()
 set(DMI_CUDA_WHY_NOT "")
 if(DMI_CUDA STREQUAL "OFF")
   set(DMI_CUDA_WHY_NOT "switched off")
