@@ -71,6 +71,13 @@ class Batch:
     def last_seq(self) -> int: ...
 
     @property
+    def sites(self) -> list[tuple[int, int, int]]:
+        """(id, records, bytes) of each site."""
+
+    @property
+    def layouts(self) -> list[int]: ...
+
+    @property
     def seq(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,), writable=False)]: ...
 
     @property

@@ -53,7 +53,7 @@ def _captured(args: argparse.Namespace) -> int:
     with dmi.Monitor(args.out, exist="new", attrs={"what": "demo"}) as monitor:
         captured = _train("with capture", args.steps, monitor)
         monitor.flush()
-    path = pathlib.Path(monitor.path)
+    path = pathlib.Path(monitor.path or args.out)
     run = dmi.open_run(path)
     _print_table(run, monitor.stats(), plain, captured)
     picture = path / "rms.png"
@@ -93,14 +93,10 @@ def _print_table(run, stats, plain, captured) -> None:
     from rich.table import Table
 
     table = Table(title="captured", title_justify="left")
-    for name, justify in (
-        ("site", "left"),
-        ("array", "left"),
-        ("records", "right"),
-        ("MB", "right"),
-        ("dropped", "right"),
-    ):
-        table.add_column(name, justify=justify)
+    for name in ("site", "array"):
+        table.add_column(name)
+    for name in ("records", "MB", "dropped"):
+        table.add_column(name, justify="right")
     arrays = {row["name"]: row for row in run.sites().to_pylist()}
     for name, counts in stats.by_site.items():
         row = arrays[name]
