@@ -33,6 +33,13 @@ uint32_t UnitsOf(uint64_t bytes) {
   return static_cast<uint32_t>(units);
 }
 
+uint32_t SlotsOf(uint32_t slots) {
+  if (slots > wire::kMaxSlots) {
+    throw std::invalid_argument("a ring has at most 2^30 slots");
+  }
+  return std::bit_ceil(std::max(2u, slots));
+}
+
 }  // namespace
 
 Pages::Pages(uint64_t bytes, bool huge) : size_(bytes) {
@@ -50,15 +57,14 @@ Pages::~Pages() {
 
 Ring::Ring(const RingOptions& options)
     : payload_(uint64_t{UnitsOf(options.bytes)} * wire::kPayloadUnit, true),
-      slots_(std::bit_ceil(std::max(2u, options.slots)) * sizeof(wire::Slot),
-             false),
+      slots_(SlotsOf(options.slots) * sizeof(wire::Slot), false),
       sites_(wire::kMaxSites * sizeof(wire::SiteCounters), false),
       boundaries_(wire::kBoundaryLogSize * sizeof(wire::BoundaryStamp), false),
       signals_(options.stall_nanos) {
   const uint32_t units = UnitsOf(options.bytes);
   const uint64_t wake_units =
       std::min<uint64_t>(wire::UnitsFor(options.wake_bytes), units / 2);
-  const uint32_t slots = std::bit_ceil(std::max(2u, options.slots));
+  const uint32_t slots = SlotsOf(options.slots);
   header_.payload = reinterpret_cast<uint64_t>(payload_.data());
   header_.slots = reinterpret_cast<uint64_t>(slots_.data());
   header_.sites = reinterpret_cast<uint64_t>(sites_.data());

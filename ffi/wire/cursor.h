@@ -45,17 +45,19 @@ DMI_HOST_DEVICE constexpr Cursor Unpack(uint64_t word) {
   return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
 }
 
-// Units of payload a record of `bytes` occupies.
+// Units of payload a record of `bytes` occupies; no size overflows.
 DMI_HOST_DEVICE constexpr uint64_t UnitsFor(uint64_t bytes) {
-  return (bytes + kPayloadUnit - 1) / kPayloadUnit;
+  return bytes / kPayloadUnit + (bytes % kPayloadUnit != 0);
 }
 
 // The most units a ring may have: leaves four laps in 32 bits.
 inline constexpr uint64_t kMaxUnits = uint64_t{1} << 30;
+// The most slots: keeps sequences comparable in 32 bits.
+inline constexpr uint32_t kMaxSlots = uint32_t{1} << 30;
 
 struct Extent {
   uint32_t units;  // capacity of the payload ring, 0 < units <= kMaxUnits
-  uint32_t slots;  // a power of two
+  uint32_t slots;  // a power of two, <= kMaxSlots
   uint64_t span;   // SpanOf(units)
 };
 

@@ -30,6 +30,7 @@ TEST(CursorTest, PayloadsTakeWholeUnits) {
   static_assert(UnitsFor(1) == 1);
   static_assert(UnitsFor(kPayloadUnit) == 1);
   static_assert(UnitsFor(kPayloadUnit + 1) == 2);
+  static_assert(UnitsFor(~uint64_t{0}) == uint64_t{1} << 58);
 }
 
 TEST(CursorTest, SpanIsWholeLapsWithinThirtyTwoBits) {
