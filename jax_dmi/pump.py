@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import threading
 import time
+import traceback
 
 from jax_dmi import _native
 from jax_dmi import errors
@@ -143,7 +144,9 @@ class SinkPump:
         try:
             write()
         except Exception as raised:  # The sink is the user's code.
-            error = raised
+            if self.error is None:
+                raised.add_note("".join(traceback.format_exception(raised)))
+            error = _without_frames(raised)
         with self._changed:
             if error is not None and self.error is None:
                 self.error = error
@@ -152,6 +155,16 @@ class SinkPump:
                 _add(self._written if i < done else self._failed, lease)
                 self._handled[lease.device] = lease.last_seq + 1
             self._changed.notify_all()
+
+
+def _without_frames(error: Exception) -> Exception:
+    """Drops the tracebacks of an error: their frames hold the batches."""
+    found: list[BaseException] = [error]
+    for link in found:
+        link.__traceback__ = None
+        linked = (link.__cause__, link.__context__, *getattr(link, "exceptions", ()))
+        found += [e for e in linked if e is not None and e not in found]
+    return error
 
 
 def _batch(lease: _native.Batch) -> base.Batch:

@@ -17,6 +17,9 @@ from jax_dmi.sinks import base
 from jax_dmi.sinks import files
 from jax_dmi.sinks import ipc
 
+# Bytes of the column `check` that wait to be digested at once.
+_MOST_CHECKS = 1 << 20
+
 
 class Segment:
     """One Arrow stream that is being written."""
@@ -38,6 +41,7 @@ class Segment:
         self._sites: set[int] = set()
         self._layouts: set[int] = set()
         self._entry: dict[str, Any] = {"file": name, "records": 0, "check": 0}
+        self._checks = bytearray()
         file.append([ipc.Message([header], len(header))])
 
     @property
@@ -90,11 +94,19 @@ class Segment:
         entry.setdefault("first_seq", batch.first_seq)
         entry["last_seq"] = batch.last_seq
         entry["records"] += batch.record_batch.num_rows
-        checks = batch.record_batch.column("check").to_numpy().view(np.uint8)
-        entry["check"] = _native.crc32c(checks, entry["check"])
+        self._checks += batch.record_batch.column("check").to_numpy().data
+        if len(self._checks) >= _MOST_CHECKS:
+            self._digest()
+
+    def _digest(self) -> None:
+        # Seldom, because it gives up the interpreter lock.
+        checks = np.frombuffer(self._checks, np.uint8)
+        self._entry["check"] = _native.crc32c(checks, self._entry["check"])
+        self._checks = bytearray()
 
     def entry(self) -> dict[str, Any]:
         """Returns what the manifest tells of the segment."""
+        self._digest()
         return {**self._entry, "bytes": self.file.size}
 
 
