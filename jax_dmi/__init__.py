@@ -40,6 +40,7 @@ from jax_dmi.ops import scope as scope  # noqa: E402
 from jax_dmi.read import open_run as open_run  # noqa: E402
 from jax_dmi.read import Run as Run  # noqa: E402
 from jax_dmi.read import Series as Series  # noqa: E402
+from jax_dmi.read import VerifyReport as VerifyReport  # noqa: E402
 from jax_dmi.records import Record as Record  # noqa: E402
 from jax_dmi.spec import Site as Site  # noqa: E402
 from jax_dmi.stats import Counts as Counts  # noqa: E402

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from jax_dmi.read.damage import Damage as Damage
 from jax_dmi.read.run import open_run as open_run
 from jax_dmi.read.run import Run as Run
 from jax_dmi.read.series import Series as Series

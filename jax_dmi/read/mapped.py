@@ -23,11 +23,13 @@ class File:
       path: Path of the file, on a local disk.
       data: uint8[size], its bytes, read-only and aligned to 16.
       identity: What tells it from another file that takes its path later.
+      version: What tells its content from another one; None if nothing does.
     """
 
     path: str
     data: np.ndarray
     identity: tuple[int, int]
+    version: tuple[int, ...] | None = None
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int | None]:
@@ -60,7 +62,8 @@ def open_file(path: str) -> File:
     finally:
         os.close(fd)
     data.flags.writeable = False
-    return File(path, data, _identity(status))
+    version = (*_identity(status), status.st_size, status.st_mtime_ns)
+    return File(path, data, _identity(status), version)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
@@ -74,3 +77,8 @@ def _aligned(content: bytes) -> np.ndarray:
     copy = room[begin : begin + len(content)]
     copy[:] = np.frombuffer(content, np.uint8)
     return copy
+
+
+def in_memory(data: np.ndarray) -> File:
+    """Returns bytes that are in no file: uint8[n]."""
+    return File("", data, (0, 0))

@@ -8,11 +8,13 @@ straight into their place, which spares mapping their pages.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
 import os
 
 import numpy as np
+import pyarrow as pa
 
 from jax_dmi import errors
 from jax_dmi.read import mapped
@@ -23,8 +25,11 @@ _READ_BYTES = 16 << 10
 _FEW = 16
 # What is gathered at once, so that it stays in the cache.
 _CHUNK_BYTES = 1 << 20
-# The most that one read returns, rounded down.
+# The most that one read returns, and the distance of buffers, rounded down.
 _MOST_BYTES = 1 << 30
+_LAST_OFFSET = 2 * _MOST_BYTES - 1
+# What a view of Arrow holds itself.
+_INLINE = 12
 # A type with so many bytes, by which they are moved.
 _BLOCKS = tuple(np.dtype(f"V{size}") for size in (64, 32, 16, 8, 4, 2, 1))
 
@@ -59,17 +64,17 @@ def copy(
     files: Sequence[mapped.File], file: np.ndarray, place: np.ndarray, out: np.ndarray
 ) -> None:
     """Copies payloads into the rows of ``out``: uint8[n, size], contiguous."""
-    if not out.size:
-        return
     changes = np.flatnonzero(file[1:] != file[:-1]) + 1
     bounds = [0, *changes.tolist(), len(place)]
     for begin, end in itertools.pairwise(bounds):
-        source = files[file[begin]]
-        _copy(source, place[begin:end], out[begin:end])
+        if begin < end:
+            _copy(files[file[begin]], place[begin:end], out[begin:end])
 
 
 def _copy(source: mapped.File, place: np.ndarray, out: np.ndarray) -> None:
     size = out.shape[1]
+    if not size:
+        return
     distance = np.diff(place)
     changes = np.flatnonzero(distance[1:] != distance[:-1]) + 1
     if size >= _READ_BYTES or (distance == size).all():
@@ -151,3 +156,94 @@ def _gather(data: np.ndarray, place: np.ndarray, out: np.ndarray) -> None:
         index = (place[rows] // block.itemsize)[:, None] + np.arange(count)
         taken = blocks.take(index).view(np.uint8).reshape(len(rows), -1)
         out[rows] = taken[:, :size]
+
+
+def chunks(
+    files: Sequence[mapped.File], file: np.ndarray, place: np.ndarray, size: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Yields payloads of any size, one behind the other, about a megabyte at once.
+
+    Args:
+      files: The files.
+      file: int[n], the file of each payload.
+      place: int64[n], where each begins in its file; must lie inside.
+      size: int64[n], bytes of each.
+
+    Yields:
+      uint8[m], valid until the next one is asked for.
+
+    Raises:
+      RunError: A file is shorter than it was.
+    """
+    room = np.empty(_CHUNK_BYTES, np.uint8)
+    changes = np.flatnonzero(size[1:] != size[:-1]) + 1
+    for begin, end in itertools.pairwise([0, *changes.tolist(), len(size)]):
+        each = int(size[begin]) if begin < end else 0
+        if not each:
+            continue
+        if each > room.size:
+            room = np.empty(each, np.uint8)
+        step = room.size // each
+        for i in range(begin, end, step):
+            rows = slice(i, min(i + step, end))
+            out = room[: (rows.stop - i) * each]
+            copy(files, file[rows], place[rows], out.reshape(-1, each))
+            yield out
+
+
+def binary_views(
+    files: Sequence[mapped.File], file: np.ndarray, place: np.ndarray, size: np.ndarray
+) -> pa.Array:
+    """Returns payloads as an array of Arrow's ``binary_view``, without copying.
+
+    Args:
+      files: The files.
+      file: int[n], the file of each payload.
+      place: int64[n], where each begins in its file; must lie inside.
+      size: int64[n], bytes of each.
+    """
+    views = np.zeros((len(place), 4), np.int32)
+    views[:, 0] = size
+    buffers: list[pa.Buffer] = []
+    # An offset has 31 bits: a long file is several buffers, which overlap as far
+    # as the largest payload needs.
+    window = np.where(size > _INLINE, place // _MOST_BYTES, 0)
+    for number in np.unique(file).tolist():
+        mine = file == number
+        data = files[number].data
+        for first in np.unique(window[mine]).tolist():
+            rows = mine & (window == first)
+            begin = first * _MOST_BYTES
+            views[rows, 2] = len(buffers)
+            views[rows, 3] = np.where(size[rows] > _INLINE, place[rows] - begin, 0)
+            buffers.append(pa.py_buffer(data[begin : begin + _LAST_OFFSET]))
+            # What reaches over the end of that gets a buffer of its own.
+            over = rows & (place - begin + size > _LAST_OFFSET)
+            for i in np.flatnonzero(over & (size > _INLINE)).tolist():
+                views[i, 2:] = len(buffers), 0
+                buffers.append(pa.py_buffer(data[place[i] : place[i] + size[i]]))
+        _fill_in(views, np.flatnonzero(mine), data, place, size)
+    return pa.Array.from_buffers(
+        pa.binary_view(), len(place), [None, pa.py_buffer(views), *buffers]
+    )
+
+
+def _fill_in(
+    views: np.ndarray,
+    rows: np.ndarray,
+    data: np.ndarray,
+    place: np.ndarray,
+    size: np.ndarray,
+) -> None:
+    """Puts short payloads, and the beginning of longer ones, into their views."""
+    inline = size[rows] <= _INLINE
+    for chosen, count in ((rows[inline], _INLINE), (rows[~inline], 4)):
+        within = np.arange(count)
+        at = np.minimum(place[chosen][:, None] + within, max(0, data.size - 1))
+        values = np.where(within < size[chosen][:, None], data[at], np.uint8(0))
+        target = views[chosen].view(np.uint8)
+        target[:, 4 : 4 + count] = values
+        if count == _INLINE:
+            views[chosen] = target.view(np.int32)
+        else:
+            views[chosen, 1] = target.view(np.int32)[:, 1]

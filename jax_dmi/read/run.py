@@ -3,33 +3,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable
+from collections.abc import Iterator
 import difflib
-import fnmatch
 import functools
 import os
-import re
+import pathlib
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 
 from jax_dmi import errors
-from jax_dmi import format as run_format
 from jax_dmi import records
-from jax_dmi.read import index as run_index
-from jax_dmi.read import segments
+from jax_dmi import selection
+from jax_dmi.read import export
+from jax_dmi.read import frames
+from jax_dmi.read import loading
+from jax_dmi.read import rows as run_rows
 from jax_dmi.read import series
-from jax_dmi.read import tables
+from jax_dmi.read import sql
+from jax_dmi.read import verify
 
-Filter = int | range | Collection[int]
+# Rows whose columns become Python numbers at once.
+_CHUNK = 1024
+
+Select = selection.Pattern | Iterable[selection.Pattern]
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Opens a run: one that is finished, being written, or was cut off.
 
-    What is written at this moment is read; open it again for what comes later.
+    What is written at this moment is read; open it again for what comes later,
+    which is fast for what was read before.
 
     Example:
       >>> run = dmi.open_run("runs/demo")
@@ -37,109 +43,65 @@ def open_run(path: str | os.PathLike[str]) -> Run:
       (200, 8, 64, 128)
 
     Args:
-      path: Directory, or URI of ``pyarrow.fs``.
+      path: Directory, or URI of ``pyarrow.fs``. Files that are not on this machine
+        are copied to a temporary directory to read them.
 
     Raises:
-      RunError: There is no run.
+      RunError: There is no run, or one of another version.
     """
     text = os.fspath(path)
-    filesystem, root = _locate(text)
-    header = segments.load_json(filesystem, f"{root}/{run_format.RUN_FILE}")
-    found = list(segments.find(filesystem, root))
-    if header is None and not found:
-        raise errors.RunError(f"{text!r} holds no run; name the directory of one.")
-    version = (header or {}).get("format", run_format.VERSION)
-    if version != run_format.VERSION:
-        raise errors.RunError(
-            f"{text!r} has format {version}, this version reads"
-            f" {run_format.VERSION}; read it with the version that wrote it."
-        )
-    for segment in found:
-        segments.read(segment, filesystem, root)
-    return Run(text, filesystem, root, header or {}, found)
-
-
-def _locate(path: str) -> tuple[fs.FileSystem, str]:
-    try:
-        if re.match(r"[a-z][a-z0-9+.-]*://", path):
-            filesystem, root = fs.FileSystem.from_uri(path)
-        else:
-            filesystem, root = fs.LocalFileSystem(), os.path.abspath(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise errors.RunError(f"{path!r} cannot be opened: {error}") from error
-    return filesystem, root.rstrip("/")
+    return Run(text, loading.load(text))
 
 
 class Run:
-    """A run as it was when it was opened; made by ``open_run``."""
+    """A run as it was when it was opened; made by ``open_run``.
 
-    def __init__(
-        self,
-        path: str,
-        filesystem: fs.FileSystem,
-        root: str,
-        header: Mapping[str, Any],
-        found: list[segments.Segment],
-    ) -> None:
+    Rows that are damaged are left out; ``verify`` tells which.
+
+    Attributes:
+      path: Where it is.
+    """
+
+    def __init__(self, path: str, loaded: loading.Loaded) -> None:
         self.path = path
-        self._filesystem = filesystem
-        self._root = root
-        self._header = header
-        self._segments = found
+        self._loaded = loaded
 
     def __repr__(self) -> str:
-        return f"<Run {self.path!r}: {len(self.index)} records, {self.names()}>"
+        names = self.names()
+        shown = ", ".join(map(repr, names[:8])) + (", ..." if names[8:] else "")
+        return f"<Run {self.path!r}: {len(self)} records of {shown or 'nothing'}>"
+
+    def __len__(self) -> int:
+        return len(self._loaded.rows)
 
     @property
     def attrs(self) -> dict[str, Any]:
         """The ``attrs`` of the Monitor that wrote the run."""
-        return dict(self._header.get("attrs", {}))
+        attrs = self._loaded.header.get("attrs")
+        return dict(attrs) if isinstance(attrs, dict) else {}
 
     @functools.cached_property
-    def index(self) -> run_index.Index:
-        """The columns of all rows."""
-        return run_index.build(self._segments)
-
-    @functools.cached_property
-    def descriptions(self) -> records.Descriptions:
-        """The sites and layouts of the run."""
-        found = records.Descriptions()
-        for segment in self._segments:
-            found.add(segment.sites, segment.layouts)
-        return found
-
-    @property
-    def _sites(self) -> Mapping[int, run_format.SiteInfo]:
-        return self.descriptions.sites
-
-    def site(self, number: int) -> run_format.SiteInfo:
-        """Returns the description of a site id.
-
-        Raises:
-          RunError: The run does not describe it: a file is damaged.
-        """
-        try:
-            return self._sites[int(number)]
-        except KeyError:
-            raise errors.RunError(
-                f"site {int(number):#x} is not described in {self.path!r}; see verify()"
-            ) from None
-
-    def layout(self, number: int) -> run_format.LayoutInfo | None:
-        """Returns the description of a layout id, None for a single device."""
-        return self.descriptions.layouts.get(int(number))
+    def _by_name(self) -> dict[str, np.ndarray]:
+        """int64[n] rows by name, in the order of the run."""
+        return frames.by_name(self._loaded.rows, self._loaded.descriptions)
 
     def names(self) -> list[str]:
         """Returns the names that have records, sorted."""
-        present = np.unique(self.index.site)
-        return sorted({self.site(number).name for number in present})
+        return list(self._by_name)
 
     def sites(self) -> pa.Table:
-        """Returns one row per site: name, kind, dtype, shape, records, and so on."""
-        return tables.sites(self)
+        """Returns one row per site that has records, by name.
+
+        Columns: name, kind, dtype, shape, labels, source, records, bytes, devices,
+        first_step, last_step and id.
+        """
+        return frames.sites(self._loaded.rows, self._loaded.descriptions)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names()
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
 
     def __getitem__(self, name: str) -> series.Series:
         """Returns the records of a name.
@@ -147,85 +109,154 @@ class Run:
         Raises:
           UnknownNameError: There are none; the message lists close names.
         """
-        numbers = [number for number, s in self._sites.items() if s.name == name]
-        rows = self.index.where(sites=numbers)
-        if not len(rows):
-            names = self.names()
-            close = difflib.get_close_matches(name, names, n=5, cutoff=0.3) or names[:5]
-            raise errors.UnknownNameError(
-                f"{name!r} has no records in {self.path!r}; there are: "
-                + ", ".join(map(repr, close))
-            )
-        return series.Series(self, name, rows)
+        rows = self._by_name.get(name)
+        if rows is None:
+            raise errors.UnknownNameError(self._unknown(name))
+        return series.Series(name, self._loaded, rows)
 
-    def rows(
-        self,
-        pattern: str | re.Pattern[str] | None = None,
-        step: Filter | None = None,
-        layer: Filter | None = None,
-        device: Filter | None = None,
-    ) -> np.ndarray:
-        """Returns int64[n], the index rows that ``select`` yields."""
-        sites = None
-        if pattern is not None:
-            sites = [n for n, s in self._sites.items() if _matches(pattern, s.name)]
-        return self.index.where(sites, step, layer, device)
+    def _unknown(self, name: object) -> str:
+        names = self.names()
+        close = difflib.get_close_matches(str(name), names, n=5, cutoff=0.3)
+        if not names:
+            return f"{name!r} has no records: {self.path!r} has none at all."
+        what = "close names are" if close else "there are"
+        more = "" if close or len(names) <= 5 else f" and {len(names) - 5} more"
+        listed = ", ".join(map(repr, close or names[:5]))
+        return f"{name!r} has no records in {self.path!r}; {what} {listed}{more}."
 
     def select(
         self,
-        pattern: str | re.Pattern[str] | None = None,
-        step: Filter | None = None,
-        layer: Filter | None = None,
-        device: Filter | None = None,
+        pattern: Select | None = None,
+        step: run_rows.Filter | None = None,
+        layer: run_rows.Filter | None = None,
+        device: run_rows.Filter | None = None,
     ) -> Iterator[records.Record]:
-        """Yields records by process, device and sequence.
+        """Returns records, by process, device and sequence.
+
+        Example:
+          >>> for record in run.select("block/*", step=range(10), layer=0):
+          ...     print(record, record.numpy().mean())
 
         Args:
-          pattern: Glob or compiled regular expression of names; None for all.
+          pattern: What names have to match: a glob (case-sensitive, ``*`` matches
+            ``/``), a compiled regular expression, a callable from name to bool, or
+            a collection of these; None for all.
           step: A step, or a range or collection of steps.
           layer: A layer, or a range or collection of layers.
-          device: A device id, or a collection.
+          device: A device id, or a collection of them.
         """
-        return map(self.record, self.rows(pattern, step, layer, device))
+        return self._records(self._chosen(pattern, step, layer, device))
 
-    def record(self, i: int) -> records.Record:
-        """Returns the record in a row of the index."""
-        index = self.index
-        payloads = index.payloads(int(index.batch[i]))
-        row = int(index.row[i])
-        if not payloads.sound[row]:
-            raise errors.RunError(
-                f"record {int(index.seq[i])} of device {int(index.device[i])} points"
-                " outside its file; see verify()"
-            )
-        site = self.site(index.site[i])
-        columns = (
-            int(index.seq[i]),
-            int(index.site[i]),
-            int(index.layout[i]),
-            int(index.step[i]),
-            int(index.layer[i]),
-            index.words(i) if site.labels else (),
-            int(index.boundary[i]),
-            int(index.time[i]),
-            int(index.has_step[i]) * run_format.HAS_STEP
-            + int(index.has_layer[i]) * run_format.HAS_LAYER,
-        )
-        process, device = int(index.process[i]), int(index.device[i])
-        return records.build(
-            self.descriptions, columns, payloads[row], process, device
-        )
+    def _chosen(
+        self,
+        pattern: Select | None,
+        step: run_rows.Filter | None = None,
+        layer: run_rows.Filter | None = None,
+        device: run_rows.Filter | None = None,
+    ) -> np.ndarray:
+        """Returns int64[n], the numbers of rows."""
+        sites = None
+        if pattern is not None:
+            patterns = selection.as_patterns(pattern)
+            sites = [
+                number
+                for number, site in self._loaded.descriptions.sites.items()
+                if selection.matches(patterns, site.name)
+            ]
+        return self._loaded.rows.where(sites, step, layer, device)
+
+    def _records(self, chosen: np.ndarray) -> Iterator[records.Record]:
+        for begin in range(0, len(chosen), _CHUNK):
+            rows = self._loaded.rows.take(chosen[begin : begin + _CHUNK])
+            yield from self._loaded.records(rows)
+
+    # --- Everything at once --------------------------------------------------
 
     def table(self, payload: bool = False) -> pa.Table:
-        """Returns one row per record, with names and labels spelled out.
+        """Returns one row per record, by process, device and sequence.
+
+        Columns: process, device, replica, seq, name, kind, step, layer, labels (a
+        struct with a field per label, if there are labels), boundary, time, time_ns,
+        dtype, shape, global_shape and bytes.
 
         Args:
-          payload: Whether to add the bytes, as ``large_binary``.
+          payload: Whether to add the bytes, as ``large_binary``: of types below a
+            byte packed, and with the padding of uneven shards.
         """
-        return tables.records(self, payload)
+        loaded = self._loaded
+        files = loaded.files if payload else None
+        table = frames.frame(loaded.rows, loaded.descriptions, files)
+        if payload:
+            last = table.num_columns - 1
+            column = table.column(last).cast(pa.large_binary())
+            table = table.set_column(last, "payload", column)
+        return table
 
+    def sql(self, query: str) -> pa.Table:
+        """Runs a query of SQL; needs ``pip install 'jax_dmi[sql]'``.
 
-def _matches(pattern: str | re.Pattern[str], name: str) -> bool:
-    if isinstance(pattern, str):
-        return fnmatch.fnmatchcase(name, pattern)
-    return pattern.search(name) is not None
+        Example:
+          >>> run.sql("select name, count(*) n from records group by name")
+
+        Args:
+          query: Of the dialect of DuckDB. The tables are ``records``, as ``table``
+            returns it, and ``sites``. The column ``payload`` is there if the query
+            names it.
+
+        Raises:
+          DmiValueError: The query is wrong.
+          DmiError: There is no DuckDB.
+        """
+        return sql.query(query, self.table, self.sites)
+
+    def verify(self) -> verify.VerifyReport:
+        """Reads the run once more, as it is now, and checks every byte of it.
+
+        Example:
+          >>> report = run.verify()
+          >>> assert report.ok and report.closed, report
+
+        Raises:
+          RunError: There is no run any more.
+        """
+        return verify.verify(self.path)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: str = "parquet",
+        select: Select | None = None,
+        step: run_rows.Filter | None = None,
+        shard_bytes: int | str = "512MiB",
+    ) -> list[pathlib.Path]:
+        """Writes records to files of another format, without holding them in memory.
+
+        ``"parquet"``: a row per record, with the columns of ``table`` and the bytes.
+        ``"safetensors"``: a tensor per record, named ``<name>@step=3,layer=1``.
+        ``"npy"``: an array per name of stacked records, and an index. In all of
+        them the bytes are those of ``Record.numpy()``. Parquet has the type in the
+        column dtype; safetensors knows bf16 and fp8; for NumPy they are unsigned
+        integers of the same width, and ``index.json`` tells how to view them.
+
+        Example:
+          >>> run.export("shards", "safetensors", select="block/resid")
+          [PosixPath('shards/records-00000.safetensors')]
+
+        Args:
+          path: A directory that is empty, or does not exist.
+          format: Which one.
+          select: Patterns of the names to export, as in ``select``; None for all.
+          step: A step, or a range or collection of steps.
+          shard_bytes: Most payload bytes of a file.
+
+        Returns:
+          The files, in order.
+
+        Raises:
+          RunExistsError: There is something at ``path``.
+          RunError: It cannot be written.
+        """
+        loaded = self._loaded
+        rows = loaded.rows.take(self._chosen(select, step))
+        source = export.Source(rows, loaded.descriptions, loaded.files)
+        return export.export(source, path, format, shard_bytes)

@@ -1,188 +1,311 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads segment files, whole ones and those a crash left behind."""
+"""Reads segment files into columns, checking all but the payloads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import dataclasses
-import json
-import re
-from typing import Any
+import hashlib
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 
+from jax_dmi import _native
 from jax_dmi import format as run_format
+from jax_dmi.read import headers
+from jax_dmi.read import mapped
+from jax_dmi.read import stream
 
-_SEGMENT = re.compile(r"process-(\d+)/device-(\d+)/segment-(\d+)\.arrow$")
+# Above so many rows per batch, a slice of each batch is faster than one gather.
+_FEW_ROWS = 64
 
-# What pyarrow raises on damaged files, and what reading our metadata may raise.
-DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+_DTYPES = {
+    "seq": np.uint64,
+    "site": np.uint64,
+    "layout": np.uint64,
+    "step": np.int64,
+    "layer": np.int64,
+    "labels": np.uint64,
+    "boundary": np.uint64,
+    "time": np.int64,
+    "flags": np.uint32,
+    "crc": np.uint32,
+    "check": np.uint32,
+    "payload": np.int32,
+}
+_INLINE = 12
+_INLINE_BEGIN = 4
 
 
-@dataclasses.dataclass(eq=False)
-class Segment:
-    """One segment file.
+@dataclasses.dataclass(frozen=True, order=True)
+class Owner:
+    """Whose records a segment holds, and which of his segments it is."""
 
-    Attributes:
-      path: Path relative to the run.
-      process: Number of the process.
-      device: Global device id.
-      number: Number of the segment on its device.
-      size: Bytes of the file.
-      good: Bytes up to the end of the last whole batch.
-      closed: Whether it ends with the end-of-stream marker and nothing behind it.
-      problem: What stopped the reader before the end, "" for nothing.
-      batches: The whole batches.
-      sites: Descriptions of sites by id.
-      layouts: Descriptions of layouts by id.
-    """
-
-    path: str
     process: int
     device: int
     number: int
-    size: int = 0
-    good: int = 0
-    closed: bool = False
-    problem: str = ""
-    batches: list[pa.RecordBatch] = dataclasses.field(default_factory=list)
-    sites: dict[int, str] = dataclasses.field(default_factory=dict)
-    layouts: dict[int, str] = dataclasses.field(default_factory=dict)
 
 
-def find(filesystem: fs.FileSystem, root: str) -> Iterator[Segment]:
-    """Yields the segments of a run, unread, by process, device and number."""
-    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-    found = []
-    for info in filesystem.get_file_info(selector):
-        match = _SEGMENT.search(info.path)
-        relative = info.path[len(root) :].lstrip("/")
-        if match and match[0] == relative and info.type == fs.FileType.File:
-            found.append(Segment(relative, *map(int, match.groups())))
-    yield from sorted(found, key=lambda s: (s.process, s.device, s.number))
+@dataclasses.dataclass(frozen=True)
+class BadRow:
+    """A row that is not what was written.
 
+    Attributes:
+      seq: Number of the record, if the rows around it tell.
+      begin: Where the batch begins that holds it.
+      end: Where that ends.
+      torn: Whether it lies in the zeros at the end of the file.
+    """
 
-def read(segment: Segment, filesystem: fs.FileSystem, root: str) -> None:
-    """Fills a segment from its file, as far as the file is whole."""
-    path = f"{root}/{segment.path}"
-    try:
-        source = _open(filesystem, path)
-    except DAMAGE as error:
-        segment.problem = f"cannot be opened: {error}"
-        return
-    segment.size = source.size()
-    try:
-        reader = pa.ipc.open_stream(source)
-        if reader.schema.names != run_format.SCHEMA.names:
-            raise ValueError("not the schema of this format")
-        segment.good = source.tell()
-        while True:
-            batch, metadata = reader.read_next_batch_with_custom_metadata()
-            _describe(segment, metadata)
-            _check_buffers(batch)
-            segment.batches.append(batch)
-            segment.good = source.tell()
-    except StopIteration:
-        _judge_end(segment, source)
-    except DAMAGE as error:
-        segment.problem = str(error).splitlines()[0] if str(error) else repr(error)
-
-
-def _open(filesystem: fs.FileSystem, path: str) -> Any:
-    if isinstance(filesystem, fs.LocalFileSystem):
-        # An empty file cannot be mapped.
-        if filesystem.get_file_info(path).size:
-            return pa.memory_map(path)
-    return filesystem.open_input_file(path)
-
-
-def _judge_end(segment: Segment, source: Any) -> None:
-    """Tells a closed stream from one that was cut between two batches."""
-    marker = len(run_format.END_OF_STREAM)
-    source.seek(segment.good)
-    tail = bytes(source.read(segment.size - segment.good))
-    if tail == run_format.END_OF_STREAM:
-        segment.closed = True
-        segment.good = segment.size
-    elif tail[:marker] == run_format.END_OF_STREAM:
-        segment.problem = f"{len(tail) - marker} bytes behind the end of the stream"
-    elif tail:
-        segment.problem = f"{len(tail)} bytes that are no batch"
-
-
-def _describe(segment: Segment, metadata: Any) -> None:
-    if metadata is None:
-        return
-    for key, table in (
-        (run_format.META_SITES, segment.sites),
-        (run_format.META_LAYOUTS, segment.layouts),
-    ):
-        if key in metadata:
-            table.update(run_format.parse_descriptions(metadata[key]))
-
-
-def _check_buffers(batch: pa.RecordBatch) -> None:
-    """Raises unless every buffer holds as much as its column needs."""
-    batch.validate()
-    if batch.schema.types != run_format.SCHEMA.types:
-        raise ValueError("not the types of this format")
+    seq: int | None
+    begin: int
+    end: int
+    torn: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Payloads:
-    """Where the payloads of a batch lie.
+class Segment:
+    """One segment file, read.
 
     Attributes:
-      sizes: int64[rows], bytes.
-      offsets: int64[rows], where each begins in ``data``; -1 for one that stands
-        inside ``views``.
-      views: uint8[rows * 16], the view structs.
-      data: uint8[n], the buffer behind them.
-      sound: bool[rows], whether the payload lies inside the buffer.
+      owner: Whose it is.
+      name: Path relative to the run.
+      file: Its bytes.
+      schema: Metadata of the schema; None if that is damaged.
+      columns: Columns of the sound rows in the order of the file, see ``rows``.
+      sites: Descriptions of sites by id; those that fit their id.
+      layouts: Descriptions of layouts by id; those that fit their id.
+      unfit: Ids whose descriptions are damaged.
+      bad: Rows that are not sound.
+      gaps: Parts that cannot be read.
+      closed: Whether the file ends as a stream has to.
+      ends_in_zeros: Whether it ends in zeros instead.
+      records: Rows, sound or not.
+      check: crc32c of the `check` column of all rows.
     """
 
-    sizes: np.ndarray
-    offsets: np.ndarray
-    views: np.ndarray
-    data: np.ndarray
-    sound: np.ndarray
+    owner: Owner
+    name: str
+    file: mapped.File
+    schema: dict[bytes, bytes] | None
+    columns: dict[str, np.ndarray]
+    sites: dict[int, str]
+    layouts: dict[int, str]
+    unfit: list[int]
+    bad: list[BadRow]
+    gaps: list[stream.Gap]
+    closed: bool
+    ends_in_zeros: bool
+    records: int
+    check: int
 
-    def __getitem__(self, row: int) -> np.ndarray:
-        """Returns uint8[size], the payload of a row."""
-        size, offset = int(self.sizes[row]), int(self.offsets[row])
-        if offset < 0:
-            return self.views[16 * row + 4 : 16 * row + 4 + size]
-        return self.data[offset : offset + size]
+    def __len__(self) -> int:
+        return len(self.columns["seq"])
 
 
-def payloads(batch: pa.RecordBatch) -> Payloads:
-    """Locates the payloads of a batch, without touching them."""
-    column = batch.column("payload")
-    _, view_buffer, *data_buffers = column.buffers()
-    rows = batch.num_rows
-    views = np.frombuffer(view_buffer, np.uint8, 16 * rows)
-    words = views.view(np.int32).reshape(rows, 4)
-    data = np.empty(0, np.uint8)
-    if data_buffers and data_buffers[0].size:
-        data = np.frombuffer(data_buffers[0], np.uint8)
-    sizes = words[:, 0].astype(np.int64)
-    inside = (sizes >= 0) & (sizes <= 12)
-    offsets = np.where(inside, -1, words[:, 3].astype(np.int64))
-    sound = inside | (
-        (sizes > 12)
-        & (words[:, 2] == 0)
-        & (offsets >= 0)
-        & (offsets + sizes <= data.size)
+def read(owner: Owner, name: str, file: mapped.File) -> Segment:
+    """Reads a segment; whatever is in the file, what is sound of it is found."""
+    found = stream.scan(file.data)
+    columns, check = _columns(file.data, found)
+    sites, layouts, unfit = _descriptions(found.metadata)
+    sound = _sound(columns, check)
+    torn = _torn(file.data, found, columns, sound)
+    bad = _bad(columns, found, sound, torn)
+    kept = sound & ~torn
+    columns.pop("batch")
+    if not kept.all():
+        columns = {key: values[kept] for key, values in columns.items()}
+    return Segment(
+        owner=owner,
+        name=name,
+        file=file,
+        schema=_schema(file.data),
+        columns=columns,
+        sites=sites,
+        layouts=layouts,
+        unfit=unfit,
+        bad=bad,
+        gaps=found.gaps,
+        closed=found.closed,
+        ends_in_zeros=found.zeros < found.size,
+        records=int(found.rows.sum()),
+        check=_native.crc32c(check.view(np.uint8)),
     )
-    return Payloads(sizes, offsets, views, data, sound)
 
 
-def load_json(filesystem: fs.FileSystem, path: str) -> Any:
-    """Returns the JSON of a file, None if it is missing or damaged."""
-    try:
-        with filesystem.open_input_file(path) as file:
-            return json.loads(file.read())
-    except (OSError, ValueError):
+def descriptions(file: mapped.File) -> tuple[dict[int, str], dict[int, str]]:
+    """Returns the sound descriptions of sites and layouts in a segment, by id."""
+    sites, layouts, _ = _descriptions(stream.scan(file.data).metadata)
+    return sites, layouts
+
+
+# --- Columns -----------------------------------------------------------------
+
+
+def _columns(
+    data: np.ndarray, found: stream.Stream
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Returns the columns of all rows, and the check of each."""
+    rows = found.rows
+    batch = np.repeat(np.arange(len(rows)), rows)
+    row = np.arange(len(batch)) - np.repeat(np.cumsum(rows) - rows, rows)
+    columns = {
+        name: _gathered(data, found, name, batch, row)
+        for name in headers.COLUMNS
+        if name != "payload"
+    }
+    columns["labels"] = columns["labels"].reshape(-1, run_format.LABELS)
+    # Validity bits are not covered by the check; the flags say the same.
+    for name, flag in (("step", run_format.HAS_STEP), ("layer", run_format.HAS_LAYER)):
+        present = columns["flags"] & flag != 0
+        if not present.all():
+            columns[name] = np.where(present, columns[name], 0)
+    views = _gathered(data, found, "payload", batch, row).reshape(-1, 4)
+    size = views[:, 0].astype(np.int64)
+    begin, end = found.data[:, 0], found.data[:, 1]
+    at_view = headers.places_of(found.places, "payload")
+    inline = at_view[batch] + 16 * row + _INLINE_BEGIN
+    place = begin[batch] + views[:, 3]
+    outside = (views[:, 2:] < 0).any(axis=1) | (views[:, 2] != 0)
+    outside |= place + size > end[batch]
+    short = size <= _INLINE
+    columns["place"] = np.where(short, inline, place)
+    # A size of -1 marks a payload that lies outside.
+    columns["size"] = np.where((size < 0) | (~short & outside), -1, size)
+    columns["batch"] = batch
+    columns["sizes"] = views[:, 0].astype(np.uint64)
+    return columns, columns.pop("check")
+
+
+def _gathered(
+    data: np.ndarray,
+    found: stream.Stream,
+    name: str,
+    batch: np.ndarray,
+    row: np.ndarray,
+) -> np.ndarray:
+    """Returns the values of a column of all batches, one after the other."""
+    dtype = np.dtype(_DTYPES[name])
+    per_row = headers.COLUMNS[name][1] // dtype.itemsize
+    values = data[: data.size // 16 * 16].view(dtype)
+    begins = headers.places_of(found.places, name) // dtype.itemsize
+    if len(batch) >= _FEW_ROWS * len(begins):
+        spans = zip(begins.tolist(), (found.rows * per_row).tolist())
+        parts = [values[begin : begin + count] for begin, count in spans]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([np.empty(0, dtype), *parts])
+    index = begins[batch] + per_row * row
+    if per_row == 1:
+        return values.take(index)
+    wide = values.reshape(-1, 16 // dtype.itemsize)
+    step = wide.shape[1]
+    index = (index // step)[:, None] + np.arange(per_row // step)
+    return wide.take(index.reshape(-1), axis=0).reshape(-1)
+
+
+def _sound(columns: dict[str, np.ndarray], check: np.ndarray) -> np.ndarray:
+    """Returns bool[n], which rows are as they were written."""
+    fixed = [columns[name] for name in list(headers.COLUMNS)[:10]]
+    fixed[5] = fixed[5].reshape(-1)
+    expected = _native.row_checks(*fixed, columns.pop("sizes"))
+    return (expected == check) & (columns["size"] >= 0)
+
+
+def _torn(
+    data: np.ndarray,
+    found: stream.Stream,
+    columns: dict[str, np.ndarray],
+    sound: np.ndarray,
+) -> np.ndarray:
+    """Returns bool[n], which rows the zeros at the end of the file took."""
+    torn = np.zeros(len(sound), bool)
+    if found.zeros == found.size or not len(found.rows):
+        return torn
+    touched = found.data[:, 1][columns["batch"]] > found.zeros
+    torn |= touched & ~sound
+    reaches = touched & sound & (columns["place"] + columns["size"] > found.zeros)
+    for i in np.flatnonzero(reaches).tolist():
+        torn[i] = not payload_is_right(data, columns, i)
+    return torn
+
+
+def payload_is_right(
+    data: np.ndarray, columns: dict[str, np.ndarray], i: int
+) -> bool | None:
+    """Whether the payload of a sound row is as written; None if that is unknown."""
+    if not columns["flags"][i] & run_format.HAS_CRC:
         return None
+    begin = int(columns["place"][i])
+    payload = data[begin : begin + int(columns["size"][i])]
+    return _native.crc32c(payload) == int(columns["crc"][i])
+
+
+def _bad(
+    columns: dict[str, np.ndarray],
+    found: stream.Stream,
+    sound: np.ndarray,
+    torn: np.ndarray,
+) -> list[BadRow]:
+    bad = []
+    for i in np.flatnonzero(~sound | torn).tolist():
+        batch = int(columns["batch"][i])
+        mine = np.flatnonzero(sound & (columns["batch"] == batch))
+        # Numbers are consecutive, so any sound row of the batch tells.
+        seq = int(columns["seq"][mine[0]]) + i - int(mine[0]) if len(mine) else None
+        if seq is not None and seq < 0:
+            seq = None
+        begin = int(found.places[batch].min())
+        end = int(found.data[batch, 1])
+        bad.append(BadRow(seq, begin, end, bool(torn[i])))
+    return bad
+
+
+# --- Descriptions ------------------------------------------------------------
+
+
+def _descriptions(
+    metadata: list[dict[bytes, bytes]],
+) -> tuple[dict[int, str], dict[int, str], list[int]]:
+    tables: tuple[dict[int, str], dict[int, str]] = ({}, {})
+    unfit: list[int] = []
+    keys = (run_format.META_SITES, run_format.META_LAYOUTS)
+    parse = (run_format.parse_site, run_format.parse_layout)
+    for found in metadata:
+        for key, table, parsed in zip(keys, tables, parse):
+            try:
+                texts = run_format.parse_descriptions(found.get(key, b"{}"))
+            except (ValueError, AttributeError, RecursionError):
+                unfit.append(0)
+                continue
+            for number, text in texts.items():
+                if _is_description(number, text, parsed):
+                    table[number] = text
+                else:
+                    unfit.append(number)
+    return *tables, unfit
+
+
+def _is_description(number: int, text: str, parse) -> bool:
+    """Whether a description is the one that its id is the hash of."""
+    digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest()
+    if (int.from_bytes(digest, "little") or 1) != number:
+        return False
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _schema(data: np.ndarray) -> dict[bytes, bytes] | None:
+    """Returns the metadata of the schema, None if it is not the one of a segment."""
+    length = int(data[4:8].view(np.uint32)[0]) if data.size >= 8 else 0
+    if not 0 < length <= data.size - 8:
+        return None
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data[: 8 + length].tobytes()))
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    if not schema.equals(run_format.SCHEMA):
+        return None
+    return dict(schema.metadata or {})

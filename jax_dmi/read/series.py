@@ -3,172 +3,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+import functools
+from typing import Any
 
 import numpy as np
 
 from jax_dmi import errors
 from jax_dmi import format as run_format
 from jax_dmi import records
-from jax_dmi.read import index as run_index
+from jax_dmi.read import frames
+from jax_dmi.read import loading
+from jax_dmi.read import payloads
+from jax_dmi.read import rows as run_rows
 from jax_dmi.read import shards
-
-if TYPE_CHECKING:
-    from jax_dmi.read import run as run_room
-
-Filter = int | range | Collection[int]
 
 
 class Series:
-    """The records of one name, ordered by process, device and sequence.
+    """The records of one name, by step, layer and sequence.
+
+    All methods count them in that order, so ``series.numpy(i)``, ``series.steps[i]``
+    and ``series.stack()[i]`` are of the same record. Those without a step or a layer
+    come first.
 
     Example:
       >>> series = run["block/resid"]
       >>> len(series), series.layers.max()
-      >>> series.stack(layer=2)        # [steps, *shape]
+      (800, 3)
+      >>> series.stack(layer=2).shape        # [steps, *shape]
+      (200, 8, 64, 128)
+
+    Attributes:
+      name: Their name.
     """
 
-    def __init__(self, run: run_room.Run, name: str, rows: np.ndarray) -> None:
+    def __init__(self, name: str, loaded: loading.Loaded, chosen: np.ndarray) -> None:
+        """Takes the numbers of its rows in the run, in the order of the run."""
         self.name = name
-        self._run = run
-        self._rows = rows
+        self._loaded = loaded
+        self._in_order_of_run = chosen
+
+    @functools.cached_property
+    def _rows(self) -> run_rows.Rows:
+        rows = self._loaded.rows.take(self._in_order_of_run)
+        keys = (rows.has_step, rows.step, rows.has_layer, rows.layer, rows.seq)
+        return rows.take(run_rows.sorted_by((*keys, rows.process, rows.device)))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._in_order_of_run)
 
     def __repr__(self) -> str:
-        return f"<Series {self.name!r}: {len(self)} records of {self._kinds()}>"
-
-    def _kinds(self) -> str:
-        sites = {self._run.site(n) for n in np.unique(self._run.index.site[self._rows])}
-        kinds = {f"{s.dtype}[{','.join(map(str, s.shape))}]" for s in sites}
-        return " and ".join(sorted(kinds))
+        kinds, _ = frames.shards(self._rows, self._loaded.descriptions)
+        arrays = sorted({_array(site.dtype, shard.shape) for site, shard in kinds})
+        return f"<Series {self.name!r}: {len(self)} records of {' and '.join(arrays)}>"
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        return (self.numpy(i) for i in range(len(self)))
+        return (record.numpy() for record in self.records())
+
+    def records(self) -> Iterator[records.Record]:
+        """Yields the records with all their labels."""
+        for begin in range(0, len(self), 1024):
+            rows = slice(begin, begin + 1024)
+            yield from self._loaded.records(self._rows.take(rows))
 
     @property
     def steps(self) -> np.ndarray:
-        """int64[n], the step of each record; -1 where it has none."""
-        index = self._run.index
-        return np.where(index.has_step[self._rows], index.step[self._rows], -1)
+        """int64[n], the step of each record; masked where it has none."""
+        return _masked(self._rows.step, self._rows.has_step)
 
     @property
     def layers(self) -> np.ndarray:
-        """int64[n], the layer of each record; -1 where it has none."""
-        index = self._run.index
-        return np.where(index.has_layer[self._rows], index.layer[self._rows], -1)
+        """int64[n], the layer of each record; masked where it has none."""
+        return _masked(self._rows.layer, self._rows.has_layer)
 
     def record(self, i: int) -> records.Record:
         """Returns record ``i`` with all its labels."""
-        return self._run.record(int(self._rows[i]))
+        number = range(len(self))[i]
+        rows = self._rows.take(slice(number, number + 1))
+        return next(self._loaded.records(rows))
 
     def numpy(self, i: int) -> np.ndarray:
-        """Returns the array of record ``i``, read-only."""
+        """Returns the array of record ``i``; it may be a read-only view."""
         return self.record(i).numpy()
 
     def jax(self, i: int) -> Any:
         """Returns the array of record ``i`` as a ``jax.Array``."""
         return self.record(i).jax()
-
-    def batches(self, n: int) -> Iterator[np.ndarray]:
-        """Yields arrays [<= n, *shape] of consecutive records, in order.
-
-        Only the arrays that were yielded and are still referenced take memory.
-
-        Args:
-          n: Records per array; the last one may be shorter.
-        """
-        if n < 1:
-            raise errors.DmiValueError(f"n={n} is too small; use at least 1.")
-        for begin in range(0, len(self), n):
-            yield self._stack(self._rows[begin : begin + n])
-
-    def stack(
-        self,
-        step: Filter | None = None,
-        layer: Filter | None = None,
-        device: Filter | None = None,
-    ) -> np.ndarray:
-        """Returns [n, *shape], the records by step, layer and sequence.
-
-        A read-only view of the file where the records lie in it one after the
-        other, a new array otherwise.
-
-        Args:
-          step: A step, or a range or collection of steps.
-          layer: A layer, or a range or collection of layers.
-          device: A device id, or a collection.
-
-        Raises:
-          DmiValueError: The records are shards of larger arrays, for which there is
-            ``global_array``, or differ in shape or dtype.
-        """
-        rows = self._filtered(step, layer, device)
-        index = self._run.index
-        keys = (index.seq[rows], index.layer[rows], index.step[rows])
-        return self._stack(rows[np.lexsort(keys)])
-
-    def _filtered(self, step: Any, layer: Any, device: Any) -> np.ndarray:
-        index, rows = self._run.index, self._rows
-        keep = np.ones(len(rows), bool)
-        if step is not None:
-            keep &= index.has_step[rows] & run_index.is_among(index.step[rows], step)
-        if layer is not None:
-            keep &= index.has_layer[rows] & run_index.is_among(index.layer[rows], layer)
-        if device is not None:
-            keep &= run_index.is_among(index.device[rows], device)
-        return rows[keep]
-
-    def _stack(self, rows: np.ndarray) -> np.ndarray:
-        if not len(rows):
-            site = self._run.site(self._run.index.site[self._rows[0]])
-            return np.empty((0, *site.shape), run_format.dtype_of(site.dtype))
-        self._check_stackable(rows)
-        shard, dtype = self._kind_of(int(rows[0]))
-        if shard.shape != shard.stored_shape or dtype in run_format.PACKED:
-            return np.stack([self._run.record(int(i)).numpy() for i in rows])
-        data = gather(
-            self._run, rows, run_format.payload_bytes(dtype, shard.stored_shape)
-        )
-        kind = run_format.dtype_of(dtype)
-        return data.view(kind).reshape(len(rows), *shard.shape)
-
-    def _kind_of(self, i: int) -> tuple[records.Shard, str]:
-        index, described = self._run.index, self._run.descriptions
-        site = int(index.site[i])
-        shard = described.shard(site, int(index.layout[i]), int(index.device[i]))
-        return shard, self._run.site(site).dtype
-
-    def _check_stackable(self, rows: np.ndarray) -> None:
-        index = self._run.index
-        pairs = np.unique(np.stack([index.site[rows], index.layout[rows]]), axis=1)
-        kinds = set()
-        for number, layout_number in pairs.T:
-            site, layout = self._run.site(number), self._run.layout(layout_number)
-            devices = np.unique(
-                index.device[rows][
-                    (index.site[rows] == number) & (index.layout[rows] == layout_number)
-                ]
-            )
-            if layout is not None and len(devices) > 1:
-                raise errors.DmiValueError(
-                    f"{self.name!r} was recorded in shards on devices"
-                    f" {devices.tolist()}; use global_array, or device= for one of"
-                    " them."
-                )
-            for device in devices:
-                shard = self._run.descriptions.shard(
-                    int(number), int(layout_number), int(device)
-                )
-                kinds.add((site.dtype, shard.shape))
-        if len(kinds) > 1:
-            listed = sorted(f"{dtype}{list(shape)}" for dtype, shape in kinds)
-            raise errors.DmiValueError(
-                f"{self.name!r} has records of different kinds: {', '.join(listed)};"
-                " choose by step=, layer= or device=."
-            )
 
     def global_array(
         self,
@@ -177,71 +97,156 @@ class Series:
         occurrence: int | None = None,
         spec: Any = None,
     ) -> np.ndarray:
-        """Returns the whole array of one record, put together from its shards.
+        """Returns one whole array, put together from what its devices recorded.
+
+        Example:
+          >>> run["product"].global_array(step=3)
+          >>> run["inside/shard_map"].global_array(step=3, spec=P("data", None))
 
         Args:
           step: Its step; None for any.
           layer: Its layer; None for any.
-          occurrence: Which one of several with the same step and layer; None if
-            there is only one.
-          spec: For records inside ``shard_map``, the ``PartitionSpec`` of the array
-            there, or what it is made of: per dimension an axis name, a tuple of
-            names, or None.
+          occurrence: Which of those with one step and layer, from 0 in the order of
+            time, or from -1 backwards; None for any.
+          spec: For records inside ``shard_map``, how it splits the array: a
+            ``PartitionSpec`` or its parts, per dimension the name of a mesh axis, a
+            tuple of names, or None.
+
+        Returns:
+          The array, without padding.
 
         Raises:
-          DmiValueError: No record or several pass the filters, a shard is missing,
-            or ``spec`` is needed or does not fit.
+          DmiValueError: None or several arrays are meant, which the message lists;
+            or ``spec`` is missing or does not fit.
+          RunError: The run lacks a shard.
         """
-        rows = self._filtered(step, layer, None)
-        return shards.global_array(self._run, self.name, rows, occurrence, spec)
+        chosen = self._rows.where(None, step, layer)
+        rows = self._rows.take(chosen)
+        return shards.global_array(self.name, self._loaded, rows, occurrence, spec)
+
+    # --- Stacks --------------------------------------------------------------
+
+    def stack(
+        self,
+        step: run_rows.Filter | None = None,
+        layer: run_rows.Filter | None = None,
+        device: run_rows.Filter | None = None,
+    ) -> np.ndarray:
+        """Returns records in one array, by step, layer and sequence.
+
+        Of a replicated value that several devices recorded, it takes the first
+        replica unless ``device`` is given.
+
+        Args:
+          step: A step, or a range or collection of steps.
+          layer: A layer, or a range or collection of layers.
+          device: A device id, or a collection of them.
+
+        Returns:
+          [n, *shape]: a read-only view of the file where one holds them at equal
+          distances, else a new array.
+
+        Raises:
+          DmiValueError: The records are shards of larger arrays, for which there is
+            ``global_array``, or differ in shape or type.
+        """
+        rows = self._rows
+        chosen = rows.where(None, step, layer, device)
+        if len(chosen) < len(rows):
+            rows = rows.take(chosen)
+        return self._stack(self._of_one_shard(rows, device is not None))
+
+    def batches(self, n: int) -> Iterator[np.ndarray]:
+        """Yields records as arrays [<= n, *shape], as ``stack`` has them.
+
+        Takes memory only for what was yielded and is still referenced.
+
+        Args:
+          n: Records per array; the last one may be shorter.
+
+        Raises:
+          DmiValueError: As ``stack``.
+        """
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise errors.DmiValueError(f"n={n!r} cannot be used; use an int >= 1.")
+        rows = self._of_one_shard(self._rows, False)
+        self._check_alike(rows)
+        return (self._stack(rows.take(slice(i, i + n))) for i in range(0, len(rows), n))
+
+    def _of_one_shard(self, rows: run_rows.Rows, by_device: bool) -> run_rows.Rows:
+        """Returns rows without further replicas, if they are of whole arrays."""
+        if by_device or not rows.layout.any():
+            return rows
+        kinds, which = frames.shards(rows, self._loaded.descriptions)
+        for number in np.unique(rows.layout[rows.layout != 0]).tolist():
+            layout = self._loaded.descriptions.layouts[number]
+            count = sum(replica == 0 for replica in layout.replica.values())
+            if count > 1:
+                raise errors.DmiValueError(
+                    f"{self.name!r} was recorded as {count} shards on the devices"
+                    f" {sorted(layout.replica)}; use global_array for a whole array,"
+                    " or stack(device=...) for the shards of one device."
+                )
+        first = np.array([shard.replica == 0 for _, shard in kinds], bool)[which]
+        return rows if first.all() else rows.take(first)
+
+    def _check_alike(self, rows: run_rows.Rows) -> None:
+        kinds, _ = frames.shards(rows, self._loaded.descriptions)
+        arrays = {_array(site.dtype, shard.shape) for site, shard in kinds}
+        if len(arrays) > 1:
+            raise errors.DmiValueError(
+                f"{self.name!r} has records of different arrays:"
+                f" {', '.join(sorted(arrays))}; choose by step=, layer= or device=, or"
+                " go through them with run.select."
+            )
+
+    def _stack(self, rows: run_rows.Rows) -> np.ndarray:
+        loaded = self._loaded
+        if not len(rows):
+            kinds, _ = frames.shards(self._rows, loaded.descriptions)
+            site, shard = kinds[0]
+            return np.empty((0, *shard.shape), run_format.dtype_of(site.dtype))
+        self._check_alike(rows)
+        kinds, _ = frames.shards(rows, loaded.descriptions)
+        if len({shard.stored_shape for _, shard in kinds}) > 1:
+            found = [record.numpy() for record in loaded.records(rows)]
+            return np.stack(found)
+        site, shard = kinds[0]
+        size = run_format.payload_bytes(site.dtype, shard.stored_shape)
+        if (rows.size != size).any():
+            raise errors.RunError(
+                f"payloads of {self.name!r} have a wrong size; run.verify() tells more."
+            )
+        data = payloads.stack(loaded.files, rows.file, rows.place, size)
+        return _arrays(data, site.dtype, shard)
 
 
-def gather(run: run_room.Run, rows: np.ndarray, size: int) -> np.ndarray:
-    """Returns uint8[n, size], the payloads of rows that all have this size.
-
-    A view where one batch holds them at equal distances.
-    """
-    index = run.index
-    batch_of, row_of = index.batch[rows], index.row[rows]
-    breaks = np.flatnonzero(np.diff(batch_of)) + 1
-    runs = zip([0, *breaks.tolist()], [*breaks.tolist(), len(rows)], strict=True)
-    out = None
-    for begin, end in runs:
-        payloads = index.payloads(int(batch_of[begin]))
-        chosen = row_of[begin:end]
-        _check(payloads, chosen, size)
-        block = _equidistant(payloads, chosen, size)
-        if block is not None and end - begin == len(rows):
-            return block
-        if out is None:
-            out = np.empty((len(rows), size), np.uint8)
-        if block is not None:
-            out[begin:end] = block
-        else:
-            for i, row in zip(range(begin, end), chosen, strict=True):
-                out[i] = payloads[int(row)]
-    assert out is not None
-    return out
+def _arrays(data: np.ndarray, dtype: str, shard: records.Shard) -> np.ndarray:
+    """Returns uint8[n, size] payloads as arrays [n, *shape]."""
+    rows, shape = len(data), shard.stored_shape
+    kind = run_format.dtype_of(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if dtype in run_format.PACKED:
+        # Every payload is unpacked with what its last byte has too many.
+        per_byte = 8 // run_format.bits_of(dtype)
+        flat = np.ascontiguousarray(data).reshape(-1)
+        wide = run_format.decode(flat, dtype, (rows, data.shape[1] * per_byte))
+        values = np.ascontiguousarray(wide[:, :count])
+    elif not count:
+        values = np.empty((rows, 0), kind)
+    else:
+        if data.ctypes.data % kind.alignment or data.strides[0] % kind.alignment:
+            data = data.copy()
+        values = data.view(kind)
+    values = values.reshape(rows, *shape)
+    return values[(slice(None), *(slice(0, extent) for extent in shard.shape))]
 
 
-def _check(payloads: Any, chosen: np.ndarray, size: int) -> None:
-    wrong = (payloads.sizes[chosen] != size) | ~payloads.sound[chosen]
-    if wrong.any():
-        raise errors.RunError("a payload has a wrong size or place; see verify()")
+def _array(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def _equidistant(payloads: Any, chosen: np.ndarray, size: int) -> np.ndarray | None:
-    """Returns a strided view of payloads at equal distances, else None."""
-    offsets = payloads.offsets[chosen]
-    if size == 0 or offsets[0] < 0:
-        return None
-    distance = size if len(chosen) == 1 else int(offsets[1] - offsets[0])
-    if distance < size or (np.diff(offsets) != distance).any():
-        return None
-    view = np.lib.stride_tricks.as_strided(
-        payloads.data[offsets[0] :],
-        (len(chosen), size),
-        (distance, 1),
-        writeable=False,
-    )
-    return view
+def _masked(values: np.ndarray, present: np.ndarray) -> np.ndarray:
+    if present.all():
+        return values.copy()
+    return np.ma.MaskedArray(values.copy(), mask=~present)
