@@ -100,10 +100,9 @@ def new_serial() -> int:
     return next(_serials)
 
 
-def note_traced(spec: CaptureSpec, serial: int | None, site: Site) -> None:
+def note_traced(spec: CaptureSpec, serial: int, site: Site) -> None:
     """Opens the account of a traced record; again if it was struck off before."""
-    if serial is not None:
-        _not_lowered.setdefault(spec, {})[serial] = site
+    _not_lowered.setdefault(spec, {})[serial] = site
 
 
 def note_lowered(spec: CaptureSpec, serial: int | None) -> None:

@@ -74,8 +74,9 @@ def bind(
     serial: int | None,
 ) -> Any:
     """Binds one record; returns ``value``, tied to it if it is a JAX array."""
-    aval = jax.typeof(value)
-    capture_spec.note_traced(spec, serial, key.site(aval.dtype, aval.shape))
+    if serial is not None:
+        aval = jax.typeof(value)
+        capture_spec.note_traced(spec, serial, key.site(aval.dtype, aval.shape))
     (out,) = record_p.bind(value, *operands, site=key, spec=spec, serial=serial)
     # A NumPy array or a number stays what it is: a device array in its place
     # would compute in another precision.
