@@ -11,6 +11,7 @@ void BindBase(nanobind::module_& module);      // checksums
 void BindHandlers(nanobind::module_& module);  // FFI targets, site table
 void BindBatch(nanobind::module_& module);     // Batch, BatchQueue
 void BindDrain(nanobind::module_& module);     // Drain: ring, drain, counters
+void BindReplay(nanobind::module_& module);    // replay plans and staging
 
 }  // namespace dmi::python
 

@@ -10,4 +10,5 @@ NB_MODULE(_native, module) {
   dmi::python::BindHandlers(module);
   dmi::python::BindBatch(module);
   dmi::python::BindDrain(module);
+  dmi::python::BindReplay(module);
 }
