@@ -38,8 +38,7 @@ class Segment:
         self.name = name
         self.file = file
         self.opened = time.monotonic()
-        self._sites: set[int] = set()
-        self._layouts: set[int] = set()
+        self._described: set[tuple[bytes, int]] = set()
         self._entry: dict[str, Any] = {"file": name, "records": 0, "check": 0}
         self._checks = bytearray()
         file.append([ipc.Message([header], len(header))])
@@ -59,11 +58,13 @@ class Segment:
           OSError: As ``SegmentFile.append``; ``entry`` counts the whole batches.
         """
         messages: list[ipc.Message] = []
+        described = set(self._described)
         size = self.file.size
         for batch in batches:
             if size >= limit and messages:
                 break
-            messages.append(ipc.encode(batch.record_batch, self._new(batch)))
+            metadata = _new_descriptions(batch, described)
+            messages.append(ipc.encode(batch.record_batch, metadata))
             size += messages[-1].size
         before = self.file.messages
         try:
@@ -71,22 +72,8 @@ class Segment:
         finally:
             for batch in batches[: self.file.messages - before]:
                 self._count(batch)
+        self._described = described
         return len(messages)
-
-    def _new(self, batch: base.Batch) -> dict[bytes, str]:
-        """Returns the descriptions that the file does not hold yet."""
-        metadata = {}
-        for key, known, table in (
-            (run_format.META_SITES, self._sites, batch.sites),
-            (run_format.META_LAYOUTS, self._layouts, batch.layouts),
-        ):
-            new = {
-                number: text for number, text in table.items() if number not in known
-            }
-            known.update(new)
-            if new:
-                metadata[key] = run_format.descriptions(new)
-        return metadata
 
     def _count(self, batch: base.Batch) -> None:
         entry = self._entry
@@ -108,6 +95,22 @@ class Segment:
         """Returns what the manifest tells of the segment."""
         self._digest()
         return {**self._entry, "bytes": self.file.size}
+
+
+def _new_descriptions(
+    batch: base.Batch, described: set[tuple[bytes, int]]
+) -> dict[bytes, str]:
+    """Returns what a message has to describe, and adds it to ``described``."""
+    metadata = {}
+    for key, table in (
+        (run_format.META_SITES, batch.sites),
+        (run_format.META_LAYOUTS, batch.layouts),
+    ):
+        new = {i: text for i, text in table.items() if (key, i) not in described}
+        described.update((key, i) for i in new)
+        if new:
+            metadata[key] = run_format.descriptions(new)
+    return metadata
 
 
 class SegmentWriter:

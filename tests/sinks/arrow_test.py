@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from jax_dmi import _native
 from jax_dmi import errors
+from jax_dmi import read
 from jax_dmi import sinks
 from support import batches
 from support import stored
@@ -110,6 +112,19 @@ def test_a_segment_check_covers_the_checks_of_its_rows(tmp_path):
     assert listed["check"] == _native.crc32c(checks.view(np.uint8))
 
 
+@pytest.mark.parametrize("segment_bytes", [1, 9000, 1 << 30])
+def test_a_run_verifies(tmp_path, segment_bytes):
+    sink = _opened(tmp_path / "run", segment_bytes=segment_bytes)
+    sink.write_many([_numbered(i) for i in range(0, 40, 4)])
+    sink.write(_numbered(0, device=1))
+    sink.note_accounting({"recorded": {"0": 40, "1": 4}, "dropped": {}})
+    sink.close()
+    report = read.open_run(sink.path).verify()
+    assert report.ok
+    assert report.closed
+    assert report.last == {(0, 0): 39, (0, 1): 3}
+
+
 def test_segments_are_sealed_by_age(tmp_path):
     sink = _opened(tmp_path / "run", segment_seconds=0.0)
     sink.write(_numbered(0))
@@ -126,6 +141,20 @@ def test_every_segment_describes_the_sites_it_uses(tmp_path):
         sink.write(batches.batch(values, names, first_seq=3 * i))
     sink.close()
     assert len(stored.records(*stored.segments(sink.path))) == 9
+
+
+def test_a_batch_that_cannot_be_encoded_spoils_nothing(tmp_path):
+    sink = _opened(tmp_path / "run")
+    sink.write(batches.batch([np.zeros(4)], "a"))
+    wrong = batches.batch([np.zeros(4)], "c", first_seq=2)
+    part = wrong.record_batch.select([0])
+    wrong = dataclasses.replace(wrong, arrow=lambda: part)
+    given = [batches.batch([np.zeros(4)], "b", first_seq=1), wrong]
+    with pytest.raises(ValueError):
+        sink.write_many(given)
+    sink.write(given[0])
+    sink.close()
+    assert len(stored.records(*stored.segments(sink.path))) == 2
 
 
 def test_the_account_is_in_the_manifest(tmp_path):
