@@ -15,7 +15,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <semaphore>
 
 #include "base/clock.h"
 
@@ -28,11 +27,16 @@ class HostSignals {
 
   // ---- The drain's sleep ----
 
-  // Called by any thread; never blocks. At most one token is outstanding, so
-  // a burst of callers costs one system call. The exchange pairs with the one
-  // in `DrainSleep`: whichever comes second sees what the first published.
+  // Called by any thread; takes a short lock only when it ends a sleep, so a
+  // burst of callers costs one system call. The exchange pairs with the one in
+  // `DrainSleep`: whichever comes second sees what the first published.
   void WakeDrain() {
-    if (asleep_.exchange(false, std::memory_order_acq_rel)) wake_.release();
+    if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
+    // The drain either has not looked at `asleep_` yet or is in its wait.
+    {
+      std::lock_guard lock(sleep_mutex_);
+    }
+    wake_.notify_one();
   }
 
   // Called by the drain: sleeps until woken or `nanos` passed, unless
@@ -41,10 +45,11 @@ class HostSignals {
   void DrainSleep(int64_t nanos, HasWork has_work) {
     asleep_.exchange(true, std::memory_order_acq_rel);
     if (!has_work()) {
-      if (wake_.try_acquire_for(std::chrono::nanoseconds(nanos))) return;
+      std::unique_lock lock(sleep_mutex_);
+      wake_.wait_for(lock, std::chrono::nanoseconds(nanos), [this] {
+        return !asleep_.load(std::memory_order_acquire);
+      });
     }
-    // Somebody may have released a token meanwhile; it is spent on the next
-    // sleep, which then returns early once.
     asleep_.exchange(false, std::memory_order_acq_rel);
   }
 
@@ -110,7 +115,8 @@ class HostSignals {
  private:
   const int64_t budget_;
   std::atomic<bool> asleep_{false};
-  std::counting_semaphore<> wake_{0};
+  std::mutex sleep_mutex_;
+  std::condition_variable wake_;
 
   std::atomic<int> waiting_{0};
   std::mutex mutex_;
