@@ -119,6 +119,7 @@ void StreamedBytesFollowTheirFlag(CopyOnce copy) {
   std::jthread reader([&] {
     for (uint64_t round = 1; round <= kRounds; ++round) {
       while (written.load(std::memory_order_acquire) < round) {
+        std::this_thread::yield();  // the other side may have no core
       }
       for (size_t i = kWords; i-- > 0;) stale += shared[i] != round;
       checked.store(round, std::memory_order_release);
@@ -130,6 +131,7 @@ void StreamedBytesFollowTheirFlag(CopyOnce copy) {
     copy(shared, source.data(), kBytes);
     written.store(round, std::memory_order_release);
     while (checked.load(std::memory_order_acquire) < round) {
+      std::this_thread::yield();
     }
   }
   reader.join();
