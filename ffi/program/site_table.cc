@@ -13,15 +13,15 @@ SiteTable& SiteTable::Get() {
 uint32_t SiteTable::IndexOf(uint64_t id) const {
   for (uint64_t i = id % kBuckets;; i = (i + 1) % kBuckets) {
     const uint64_t found = buckets_[i].id.load(std::memory_order_acquire);
+    if (found == 0) return kSharedIndex;
     if (found == id) return buckets_[i].index;
-    if (found == 0) return wire::kMaxSites - 1;
   }
 }
 
 void SiteTable::AddSite(uint64_t id, std::string_view descriptor) {
   std::lock_guard lock(mutex_);
   if (!sites_.emplace(id, descriptor).second) return;
-  if (order_.size() == wire::kMaxSites) return;
+  if (id == 0 || order_.size() == kSharedIndex) return;
   uint64_t i = id % kBuckets;
   while (buckets_[i].id.load(std::memory_order_relaxed) != 0) {
     i = (i + 1) % kBuckets;

@@ -23,14 +23,17 @@ namespace dmi::program {
 // Any thread may call any method; all but IndexOf take a short lock.
 class SiteTable {
  public:
+  // The last index belongs to no site: every one without its own shares it.
+  static constexpr uint32_t kSharedIndex = wire::kMaxSites - 1;
+
   static SiteTable& Get();
 
   // The dense index of a site's gate and counters. Lock-free: runs on every
-  // record. A site nobody added shares the last index.
+  // record. A site nobody added has the shared index.
   uint32_t IndexOf(uint64_t id) const;
 
-  // Adds the site unless it is known. Ids beyond wire::kMaxSites share the last
-  // index.
+  // Adds the site unless it is known. Once all indices are given away, further
+  // sites keep their descriptors and share an index.
   void AddSite(uint64_t id, std::string_view descriptor);
   void AddLayout(uint64_t id, std::string_view descriptor);
 
@@ -41,7 +44,7 @@ class SiteTable {
   std::optional<std::string> Site(uint64_t id) const;
   std::optional<std::string> Layout(uint64_t id) const;
 
-  // Ids by index; an id that shares the last index is not listed.
+  // Ids by index; an id with the shared index is not listed.
   std::vector<uint64_t> Sites() const;
 
  private:

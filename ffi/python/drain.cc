@@ -114,12 +114,14 @@ class Capture {
     for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
       lost[i] = program::LoadRelaxed(control_.lost[i]) - lost_before_[i];
     }
-    const size_t sites = program::SiteTable::Get().Sites().size();
-    for (size_t site = 0; site < sites; ++site) {
+    const auto add = [&](size_t site) {
       for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
         lost[i] += program::LoadRelaxed(counters()[site].lost[i]);
       }
-    }
+    };
+    const size_t sites = program::SiteTable::Get().Sites().size();
+    for (size_t site = 0; site < sites; ++site) add(site);
+    add(program::SiteTable::kSharedIndex);
     return ByReason(lost);
   }
 

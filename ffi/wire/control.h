@@ -6,12 +6,12 @@
 // per device and lives as long as the process; a ring comes and goes with the
 // Monitor that made it, so `ring` is 0 while nobody captures.
 //
-//   word            written by             read by
-//   ring            control thread         every producer, on every record
-//   in_flight       producers (+1, -1)     control thread, when it takes a ring
-//   away ambient[kind]   step programs          producers of that kind progress
-//   boundary programs      producers, drain lost            producers control
-//   thread
+//   word           written by            read by
+//   ring           control thread        every producer, on every record
+//   in_flight      producers (+1, -1)    control thread, taking a ring away
+//   ambient[kind]  step programs         producers of that kind of program
+//   progress       boundary programs     producers, drain
+//   lost           producers             control thread
 //
 // Layout only; who uses which memory order is written beside the code in
 // program/ that does it.
@@ -42,7 +42,7 @@ enum LossReason : uint32_t {
   kLossReasons = 5,
 };
 
-// Sites beyond this many share the last index for counters and gates.
+// Indices of gates and counters; sites beyond them share the last one.
 inline constexpr uint32_t kMaxSites = 65536;
 
 struct SiteCounters {
