@@ -37,8 +37,3 @@ def monitor(**settings: Any) -> dmi.Monitor:
     """Returns a Monitor that throws its records away, without checksums."""
     settings = {"sink": dmi.sinks.NullSink(), "checksum": False, **settings}
     return dmi.Monitor(**settings)
-
-
-def settle(active: dmi.Monitor) -> None:
-    """Empties the rings, so that the next burst finds them free."""
-    active.flush()

@@ -81,15 +81,34 @@ def _totals() -> list[tuple[int, int]]:
     return [(size, min(_TOTAL, size * 100_000)) for size in _SIZES]
 
 
-def _capture_seconds(
-    folder: pathlib.Path, program: Any, x: jax.Array, number: int
-) -> float:
-    run = folder / f"run-{number}"
-    with dmi.Monitor(run, exact=False) as monitor:
-        seconds = harness.timed(lambda: (program(x), monitor.flush()))
-        assert not monitor.stats().dropped
-    shutil.rmtree(run)
-    return seconds
+class _Capture:
+    """A Monitor that stays open over the samples, so that its ring is in memory.
+
+    Files of past samples are deleted between samples.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._run = folder / "run"
+        self.monitor = dmi.Monitor(self._run, exact=False, segment_bytes="128MiB")
+
+    def __enter__(self) -> _Capture:
+        self.monitor.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.monitor.close()
+
+    def seconds(self, program: Any, x: jax.Array) -> float:
+        """Runs the program until the last byte of its records is written."""
+        seconds = harness.timed(lambda: (program(x), self.monitor.flush()))
+        if self.monitor.stats().dropped:
+            raise RuntimeError("a benchmark dropped records")
+        return seconds
+
+    def forget(self) -> None:
+        """Deletes what was written."""
+        for segment in self._run.glob("process-0/device-0/*.arrow"):
+            segment.unlink()
 
 
 def _against_writev(size: int, total: int) -> harness.Row:
@@ -97,8 +116,7 @@ def _against_writev(size: int, total: int) -> harness.Row:
     x = jnp.zeros(size // 4, jnp.float32)
     source = np.zeros(256 << 20, np.uint8)
     program = _recording(repeats)
-    runs = iter(range(1000))
-    with _folder() as folder:
+    with _folder() as folder, _Capture(folder) as capture:
 
         def written() -> float:
             _warm_pages(folder, source, total)
@@ -109,8 +127,9 @@ def _against_writev(size: int, total: int) -> harness.Row:
             return seconds
 
         def captured() -> float:
+            capture.forget()
             _warm_pages(folder, source, total)
-            return _capture_seconds(folder, program, x, next(runs))
+            return capture.seconds(program, x)
 
         seconds = harness.rounds(
             {"capture": captured, "writev": written}, count=_ROUNDS, warmup=1
@@ -131,8 +150,7 @@ def _against_save(size: int) -> harness.Row:
     x = jnp.zeros(size // 4, jnp.float32)
     source = np.zeros(256 << 20, np.uint8)
     program = _recording(repeats)
-    runs = iter(range(1000))
-    with _folder() as folder:
+    with _folder() as folder, _Capture(folder) as capture:
         numbers = iter(range(10**9))
         saved = folder / "saved"
 
@@ -159,8 +177,9 @@ def _against_save(size: int) -> harness.Row:
             return seconds
 
         def captured() -> float:
+            capture.forget()
             _warm_pages(folder, source, total)
-            return _capture_seconds(folder, program, x, next(runs))
+            return capture.seconds(program, x)
 
         seconds = harness.rounds(
             {"capture": captured, "callback": called_back}, count=_ROUNDS, warmup=1

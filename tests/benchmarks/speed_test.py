@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asserts what the benchmarks measure.
+
+Another tenant of the machine can spoil a measurement, and never improve one, so a
+row that falls short is measured again, at most twice.
+"""
+
+from __future__ import annotations
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from jax_dmi import bench
+
+_TRIES = 3
+
+# Rows that do not reach what was aimed at, and what they are held to instead; the
+# README says so too.
+_SHORT: dict[str, float] = {}
+
+
+def _holds(row: bench.Row) -> bool:
+    bound = _SHORT.get(row.name, row.reach)
+    if bound is None:
+        return True
+    return row.value >= bound if row.at_least else row.value <= bound
+
+
+class SpeedTest(parameterized.TestCase):
+    @parameterized.parameters(*bench.GROUPS)
+    def test_every_row_is_where_it_should_be(self, group):
+        short: dict[str, bench.Row] = {}
+        for attempt in range(_TRIES):
+            rows = {row.name: row for row in bench.run([group])}
+            if attempt == 0:
+                short = rows
+            short = {name: rows[name] for name in short if not _holds(rows[name])}
+            if not short:
+                return
+        lines = [
+            f"{row.name}: {row.value:.3f} [{row.low:.3f}, {row.high:.3f}], not"
+            f" {_SHORT.get(name, row.reach)} ({row.detail})"
+            for name, row in short.items()
+        ]
+        self.fail("\n".join(lines))
+
+
+if __name__ == "__main__":
+    absltest.main()
