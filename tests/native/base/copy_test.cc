@@ -107,7 +107,11 @@ TEST(CopyTest, OfNothingNeedsNoAddress) {
 template <typename CopyOnce>
 void StreamedBytesFollowTheirFlag(CopyOnce copy) {
   const Deadline deadline(std::chrono::seconds(30));
+  // As many rounds as fit: where the two threads share a core with others,
+  // each takes as long as a time slice.
   constexpr uint64_t kRounds = 20000;
+  constexpr uint64_t kNoMore = ~uint64_t{0};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   constexpr size_t kBytes = 4096;
   constexpr size_t kWords = kBytes / 8;
   alignas(64) static uint64_t shared[kWords];
@@ -117,16 +121,19 @@ void StreamedBytesFollowTheirFlag(CopyOnce copy) {
   checked = 0;
   uint64_t stale = 0;
   std::jthread reader([&] {
-    for (uint64_t round = 1; round <= kRounds; ++round) {
-      while (written.load(std::memory_order_acquire) < round) {
-        std::this_thread::yield();  // the other side may have no core
+    for (uint64_t round = 1;; ++round) {
+      uint64_t seen;
+      while ((seen = written.load(std::memory_order_acquire)) < round) {
+        std::this_thread::yield();
       }
+      if (seen == kNoMore) return;
       for (size_t i = kWords; i-- > 0;) stale += shared[i] != round;
       checked.store(round, std::memory_order_release);
     }
   });
   std::vector<uint64_t> source(kWords);
-  for (uint64_t round = 1; round <= kRounds; ++round) {
+  for (uint64_t round = 1;
+       round <= kRounds && std::chrono::steady_clock::now() < end; ++round) {
     for (uint64_t& word : source) word = round;
     copy(shared, source.data(), kBytes);
     written.store(round, std::memory_order_release);
@@ -134,6 +141,7 @@ void StreamedBytesFollowTheirFlag(CopyOnce copy) {
       std::this_thread::yield();
     }
   }
+  written.store(kNoMore, std::memory_order_release);
   reader.join();
   EXPECT_EQ(stale, 0u);
 }
