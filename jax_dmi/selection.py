@@ -17,7 +17,7 @@ def as_patterns(select: Pattern | Iterable[Pattern]) -> tuple[Pattern, ...]:
     """Returns ``select`` as a tuple of patterns, or raises naming the bad one."""
     if isinstance(select, (str, re.Pattern)) or callable(select):
         select = (select,)
-    patterns = tuple(select)
+    patterns = tuple(select) if isinstance(select, Iterable) else (select,)
     for pattern in patterns:
         if not (isinstance(pattern, (str, re.Pattern)) or callable(pattern)):
             raise errors.DmiTypeError(

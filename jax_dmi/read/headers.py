@@ -102,7 +102,8 @@ def parse(headers: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, tuple]:
       bodies: int64[n], where the bodies begin in the file.
 
     Returns:
-      bool[n], which have the right form, and rows, places and data of all.
+      bool[n], which have the right form, and of all what ``stream.Stream`` calls
+      rows, places, validity and data.
     """
     variadic = headers[:, _PLACE_WORD - 1] >> 32 == _BUFFERS + 1
     right = np.zeros(len(headers), bool)
@@ -123,9 +124,11 @@ def parse(headers: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, tuple]:
     same = (found[..., 0] == places[:, :-1]) & (found[..., 1] == lengths)
     right &= (same | ~compared).all(axis=1) & (body == places[:, -1])
     columns = places[:, [buffer for buffer, _ in COLUMNS.values()]] + bodies[:, None]
+    bits = [buffer for _, buffer in _NULLABLE]
+    validity = np.where(lengths[:, bits] > 0, places[:, bits] + bodies[:, None], -1)
     begin = places[:, _BUFFERS] + bodies
     data = np.stack([begin, begin + lengths[:, _BUFFERS]], axis=1)
-    return right, (rows, columns, data)
+    return right, (rows, columns, validity, data)
 
 
 def _right_nodes(headers: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -76,7 +76,8 @@ def load(path: str) -> Loaded:
                 raise errors.RunError(
                     f"{name} of {run_storage.shown(path)!r} cannot be read: {error}"
                 ) from error
-    found = [s for s in found if is_of_run(s, header)]
+    nonce = agreed_nonce(header, [segment.schema for segment in found])
+    found = [s for s in found if is_of_run(s, nonce)]
     found.sort(key=lambda segment: segment.owner)
     return assemble(header, found)
 
@@ -117,12 +118,26 @@ def check_version(path: str, header: dict[str, Any]) -> None:
         )
 
 
-def is_of_run(segment: segments.Segment, header: dict[str, Any]) -> bool:
-    """Whether a segment belongs to the run it lies in, as far as that is known."""
+def agreed_nonce(
+    header: dict[str, Any], schemas: Sequence[dict[bytes, bytes] | None]
+) -> bytes | None:
+    """Returns the nonce of the run, None if it is not known.
+
+    One that no segment has is damaged: what would be left of the run otherwise?
+    """
     nonce = header.get("nonce")
-    if segment.schema is None or not isinstance(nonce, str):
+    if not isinstance(nonce, str):
+        return None
+    encoded = nonce.encode(errors="replace")
+    known = {schema.get(run_format.META_NONCE) for schema in schemas if schema}
+    return encoded if encoded in known or not known else None
+
+
+def is_of_run(segment: segments.Segment, nonce: bytes | None) -> bool:
+    """Whether a segment belongs to the run it lies in, as far as that is known."""
+    if segment.schema is None or nonce is None:
         return True
-    return segment.schema.get(run_format.META_NONCE) == nonce.encode(errors="replace")
+    return segment.schema.get(run_format.META_NONCE) == nonce
 
 
 def assemble(header: dict[str, Any], found: Sequence[segments.Segment]) -> Loaded:

@@ -101,16 +101,21 @@ def of_segments(found: Sequence[segments.Segment]) -> Rows:
     def owners(values: list[int]) -> np.ndarray:
         return np.repeat(np.array(values, np.int32), counts)
 
-    columns = {
+    columns: dict[str, np.ndarray] = {
         "process": owners([segment.owner.process for segment in found]),
         "device": owners([segment.owner.device for segment in found]),
         "file": owners(list(range(len(found)))),
     }
     for name in COLUMNS:
         if name not in columns:
-            parts = [segment.columns[name] for segment in found]
+            parts = [segment.columns[name] for segment in found] or [_none(name)]
             columns[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return ordered(Rows(**columns))
+
+
+def _none(name: str) -> np.ndarray:
+    empty = segments.empty_column(name)
+    return empty.reshape(0, run_format.LABELS) if name == "labels" else empty
 
 
 def ordered(rows: Rows) -> Rows:

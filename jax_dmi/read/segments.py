@@ -76,6 +76,8 @@ class Segment:
       layouts: Descriptions of layouts by id; those that fit their id.
       unfit: Ids whose descriptions are damaged.
       bad: Rows that are not sound.
+      wrong_validity: Numbers of the records whose validity bits are damaged, which
+        only other readers look at; [] unless asked for.
       gaps: Parts that cannot be read.
       closed: Whether the file ends as a stream has to.
       ends_in_zeros: Whether it ends in zeros instead.
@@ -92,6 +94,7 @@ class Segment:
     layouts: dict[int, str]
     unfit: list[int]
     bad: list[BadRow]
+    wrong_validity: list[int]
     gaps: list[stream.Gap]
     closed: bool
     ends_in_zeros: bool
@@ -102,14 +105,22 @@ class Segment:
         return len(self.columns["seq"])
 
 
-def read(owner: Owner, name: str, file: mapped.File) -> Segment:
-    """Reads a segment; whatever is in the file, what is sound of it is found."""
+def read(owner: Owner, name: str, file: mapped.File, thorough: bool = False) -> Segment:
+    """Reads a segment; whatever is in the file, what is sound of it is found.
+
+    Args:
+      owner: Whose it is.
+      name: Path relative to the run.
+      file: Its bytes.
+      thorough: Whether to look at what is there for other readers only.
+    """
     found = stream.scan(file.data)
     columns, check = _columns(file.data, found)
     sites, layouts, unfit = _descriptions(found.metadata)
     sound = _sound(columns, check)
     torn = _torn(file.data, found, columns, sound)
     bad = _bad(columns, found, sound, torn)
+    wrong = _wrong_validity(file.data, found, columns) if thorough else []
     kept = sound & ~torn
     columns.pop("batch")
     if not kept.all():
@@ -118,12 +129,13 @@ def read(owner: Owner, name: str, file: mapped.File) -> Segment:
         owner=owner,
         name=name,
         file=file,
-        schema=_schema(file.data),
+        schema=schema(file),
         columns=columns,
         sites=sites,
         layouts=layouts,
         unfit=unfit,
         bad=bad,
+        wrong_validity=wrong,
         gaps=found.gaps,
         closed=found.closed,
         ends_in_zeros=found.zeros < found.size,
@@ -136,6 +148,11 @@ def descriptions(file: mapped.File) -> tuple[dict[int, str], dict[int, str]]:
     """Returns the sound descriptions of sites and layouts in a segment, by id."""
     sites, layouts, _ = _descriptions(stream.scan(file.data).metadata)
     return sites, layouts
+
+
+def empty_column(name: str) -> np.ndarray:
+    """Returns a column without rows."""
+    return np.empty(0, _DTYPES.get(name, np.int64))
 
 
 # --- Columns -----------------------------------------------------------------
@@ -240,6 +257,20 @@ def payload_is_right(
     return _native.crc32c(payload) == int(columns["crc"][i])
 
 
+def _wrong_validity(
+    data: np.ndarray, found: stream.Stream, columns: dict[str, np.ndarray]
+) -> list[int]:
+    batch = columns["batch"]
+    row = np.arange(len(batch)) - (np.cumsum(found.rows) - found.rows)[batch]
+    wrong = np.zeros(len(batch), bool)
+    for k, flag in enumerate((run_format.HAS_STEP, run_format.HAS_LAYER)):
+        begin = found.validity[batch, k]
+        bits = data[np.maximum(begin + row // 8, 0)] >> (row % 8).astype(np.uint8)
+        valid = (begin < 0) | (bits & 1 != 0)
+        wrong |= valid != (columns["flags"] & flag != 0)
+    return columns["seq"][wrong].tolist()
+
+
 def _bad(
     columns: dict[str, np.ndarray],
     found: stream.Stream,
@@ -297,15 +328,16 @@ def _is_description(number: int, text: str, parse) -> bool:
     return True
 
 
-def _schema(data: np.ndarray) -> dict[bytes, bytes] | None:
+def schema(file: mapped.File) -> dict[bytes, bytes] | None:
     """Returns the metadata of the schema, None if it is not the one of a segment."""
+    data = file.data
     length = int(data[4:8].view(np.uint32)[0]) if data.size >= 8 else 0
     if not 0 < length <= data.size - 8:
         return None
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(data[: 8 + length].tobytes()))
+        found = pa.ipc.read_schema(pa.py_buffer(data[: 8 + length].tobytes()))
     except (pa.ArrowException, OSError, ValueError):
         return None
-    if not schema.equals(run_format.SCHEMA):
+    if not found.equals(run_format.SCHEMA):
         return None
-    return dict(schema.metadata or {})
+    return dict(found.metadata or {})

@@ -164,10 +164,12 @@ def owner(name: str) -> segments.Owner | None:
 
 def process(name: str) -> int | None:
     """Returns whose directory a file is in, None for one of nobody."""
-    match = _PROCESS.match(name)
-    if match is None or not name.startswith(match[0] + "/"):
+    folder, slash, _ = name.partition("/")
+    match = _PROCESS.fullmatch(folder)
+    if match is None or not slash:
         return None
-    return int(match[1])
+    number = int(match[1])
+    return number if folder == run_format.process_dir(number) else None
 
 
 def read_json(storage: Storage, name: str) -> dict[str, Any] | None:

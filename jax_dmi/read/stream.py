@@ -47,6 +47,8 @@ class Stream:
     Attributes:
       rows: int64[n], records of each batch.
       places: int64[n, 12], where the values of each column begin in the file.
+      validity: int64[n, 2], where the validity bits of step and layer begin; -1 where
+        all are valid.
       data: int64[n, 2], begin and end of the payloads in the file.
       metadata: Custom metadata of the batches that have some.
       size: Bytes of the file.
@@ -57,6 +59,7 @@ class Stream:
 
     rows: np.ndarray
     places: np.ndarray
+    validity: np.ndarray
     data: np.ndarray
     metadata: list[dict[bytes, bytes]]
     size: int
@@ -102,6 +105,7 @@ class _Scan:
             parts = [
                 np.zeros(0, np.int64),
                 np.zeros((0, len(headers.COLUMNS)), np.int64),
+                np.zeros((0, 2), np.int64),
                 np.zeros((0, 2), np.int64),
             ]
         return Stream(

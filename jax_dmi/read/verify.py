@@ -102,7 +102,7 @@ class _Verification:
             if (owner := run_storage.owner(name)) is not None
         ]
         found.sort()
-        descriptions = self._describe(found)
+        descriptions = self._survey(found)
         tails = {(owner.process, owner.device): name for owner, name in found}
         for owner, name in found:
             listed = manifests.get(owner.process, {}).get(name)
@@ -164,17 +164,27 @@ class _Verification:
 
     # --- Segments ------------------------------------------------------------
 
-    def _describe(
+    def _survey(
         self, found: Sequence[tuple[segments.Owner, str]]
     ) -> records.Descriptions:
-        """Collects descriptions: those of one segment explain all others, too."""
+        """Returns all descriptions: those of one segment explain all others, too.
+
+        Finds out which nonce the segments have as well.
+        """
         descriptions = records.Descriptions()
+        schemas = []
         for _, name in found:
             try:
-                sites, layouts = segments.descriptions(self._storage.open(name))
+                file = self._storage.open(name)
             except OSError:
                 continue
-            descriptions.add(sites, layouts)
+            descriptions.add(*segments.descriptions(file))
+            schemas.append(segments.schema(file))
+        header = self._header or {}
+        self._nonce = loading.agreed_nonce(header, schemas)
+        if "nonce" in header and self._nonce is None:
+            reason = "its nonce is not the one of its segments"
+            self._corrupt.append(Damage(run_format.RUN_FILE, reason))
         return descriptions
 
     def _segment(
@@ -186,14 +196,15 @@ class _Verification:
     ) -> None:
         where = {"process": owner.process, "device": owner.device}
         try:
-            segment = segments.read(owner, name, self._storage.open(name))
+            file = self._storage.open(name)
+            segment = segments.read(owner, name, file, thorough=True)
         except OSError as error:
             self._corrupt.append(Damage(name, f"it cannot be read: {error}", **where))
             self._closed = False
             return
         self._closed &= segment.closed
         size = segment.file.data.size
-        if not loading.is_of_run(segment, self._header or {}):
+        if not loading.is_of_run(segment, self._nonce):
             reason = "it belongs to another run"
             self._corrupt.append(Damage(name, reason, 0, size, **where))
             return
@@ -247,6 +258,9 @@ class _Verification:
             (self._truncated if row.torn else self._corrupt).append(part)
             if row.seq is not None and not row.torn:
                 damaged.append(row.seq)
+        for seq in segment.wrong_validity:
+            reason = "the validity of its step or layer is damaged"
+            self._corrupt.append(Damage(segment.name, reason, **where, seq=seq))
         columns = segment.columns
         self._whole.setdefault(key, []).append(columns["seq"])
         known = loading.described(columns["site"], columns["layout"], descriptions)
