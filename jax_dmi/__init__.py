@@ -42,6 +42,11 @@ from jax_dmi.read import Run as Run  # noqa: E402
 from jax_dmi.read import Series as Series  # noqa: E402
 from jax_dmi.read import VerifyReport as VerifyReport  # noqa: E402
 from jax_dmi.records import Record as Record  # noqa: E402
+from jax_dmi.replay import ArenaStats as ArenaStats  # noqa: E402
+from jax_dmi.replay import Definition as Definition  # noqa: E402
+from jax_dmi.replay import Plan as Plan  # noqa: E402
+from jax_dmi.replay import ReplayArena as ReplayArena  # noqa: E402
+from jax_dmi.replay import ReplayBlock as ReplayBlock  # noqa: E402
 from jax_dmi.spec import Site as Site  # noqa: E402
 from jax_dmi.stats import Counts as Counts  # noqa: E402
 from jax_dmi.stats import FlushResult as FlushResult  # noqa: E402

@@ -79,6 +79,7 @@ OUTSIDE_HEADERS = {
     "xla/": {"handlers"},
     "nanobind/": {"python"},
     "Python.h": {"python"},
+    "numpy/": {"python"},
     "cuda": {"base", "program", "transfer", "handlers", "replay"},
 }
 

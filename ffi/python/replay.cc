@@ -36,15 +36,12 @@ constexpr uint64_t kReleaseGilFrom = uint64_t{1} << 20;
 
 using Words = nb::ndarray<nb::numpy, const uint32_t, nb::ndim<1>>;
 
-Words LeaseOf(const std::shared_ptr<Staging>& staging, uint64_t bytes) {
-  auto* held = new std::shared_ptr<Staging>(staging);
-  staging->Lease();
+Words LeaseOf(const Staging& staging, uint64_t bytes) {
+  auto* held = new std::shared_ptr<const void>(staging.Lease());
   nb::capsule owner(held, [](void* p) noexcept {
-    auto* staging = static_cast<std::shared_ptr<Staging>*>(p);
-    (*staging)->Return();
-    delete staging;
+    delete static_cast<std::shared_ptr<const void>*>(p);
   });
-  return Words(staging->image(), {bytes / wire::kArenaWord}, owner);
+  return Words(staging.image(), {bytes / wire::kArenaWord}, owner);
 }
 
 // Keeps the arguments alive while the GIL is released.
@@ -102,7 +99,7 @@ class Plan {
     staging_->Touch(bytes);
     image_.WriteTable(staging_->image());
     staging_->Clear(bytes, capacity);
-    return LeaseOf(staging_, capacity);
+    return LeaseOf(*staging_, capacity);
   }
 
   uint64_t bytes() const { return image_.bytes(); }
@@ -178,6 +175,7 @@ void BindStaging(nb::module_& module) {
 }  // namespace
 
 void BindReplay(nb::module_& module) {
+  module.attr("REPLAY_ALIGN") = wire::kSubmissionAlign;
   BindReplayDefinition(module);
   BindStaging(module);
   nb::class_<Plan>(module, "ReplayPlan", "The submissions of one upload.")

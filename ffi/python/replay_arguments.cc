@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads arguments out of Python objects.
 #include "python/replay_arguments.h"
 
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 

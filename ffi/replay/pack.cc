@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copies of arguments into a submission.
 #include "replay/pack.h"
 
 #include <cstring>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Arithmetic of an image.
 #include "replay/plan.h"
 
 #include <algorithm>

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// Memory of images.
 #include "replay/staging.h"
 
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace dmi::replay {
 namespace {
@@ -29,39 +32,52 @@ const StagingMemory& HostMemory() {
   return kMemory;
 }
 
+Staging::Block::Block(const StagingMemory& memory, uint64_t bytes)
+    : memory(memory),
+      bytes(bytes),
+      data(static_cast<uint8_t*>(memory.allocate(bytes))) {
+  if (!data) throw std::bad_alloc();
+}
+
+Staging::Block::~Block() { memory.release(data, bytes); }
+
 Staging::Staging(const StagingMemory& memory) : memory_(memory) {}
 
-Staging::~Staging() {
-  if (image_) memory_.release(image_ - kImageOffset, capacity_ + kImageOffset);
+uint8_t* Staging::image() const { return block_ ? block_->image() : nullptr; }
+
+uint64_t Staging::capacity() const { return block_ ? block_->capacity() : 0; }
+
+uint64_t Staging::leases() const {
+  const uint64_t leases = block_ ? block_.use_count() - 1 : 0;
+  // Whoever gave the last one back is done with the memory.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return leases;
 }
 
 void Staging::Grow(uint64_t bytes, uint64_t used) {
-  if (bytes <= capacity_) return;
+  if (bytes <= capacity()) return;
   // Whole pages, so that small growth costs nothing.
   const uint64_t rounded = (bytes + kImageOffset + kStagingAlign - 1) /
                            kStagingAlign * kStagingAlign;
-  auto* memory = static_cast<uint8_t*>(memory_.allocate(rounded));
-  if (!memory) throw std::bad_alloc();
-  uint8_t* image = memory + kImageOffset;
+  auto next = std::make_shared<Block>(memory_, rounded);
   // Also brings the pages into memory, which a packer should not wait for.
-  std::memset(image, 0, rounded - kImageOffset);
-  if (used > 0) std::memcpy(image, image_, used);
-  if (image_) memory_.release(image_ - kImageOffset, capacity_ + kImageOffset);
-  image_ = image;
-  capacity_ = rounded - kImageOffset;
-  touched_ = used;
+  std::memset(next->image(), 0, next->capacity());
+  const uint64_t kept = std::min(used, capacity());
+  if (kept > 0) std::memcpy(next->image(), image(), kept);
+  block_ = std::move(next);
+  touched_ = kept;
   ++allocations_;
 }
 
 void Staging::Clear(uint64_t from, uint64_t to) {
   const uint64_t dirty = std::min(to, touched_);
-  if (dirty > from) std::memset(image_ + from, 0, dirty - from);
+  if (dirty > from) std::memset(image() + from, 0, dirty - from);
   if (touched_ <= to) touched_ = std::min(touched_, from);
 }
 
 void Staging::Fill(uint8_t value) {
-  if (image_) std::memset(image_, value, capacity_);
-  touched_ = capacity_;
+  if (block_) std::memset(image(), value, capacity());
+  touched_ = capacity();
 }
 
 }  // namespace dmi::replay

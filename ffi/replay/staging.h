@@ -3,10 +3,10 @@
 //
 // Grows and never shrinks. What was handed to a runtime is on lease until the
 // runtime lets go of it: while `leases()` is not 0 the memory must not change.
+// It is freed after the last lease.
 #ifndef DMI_REPLAY_STAGING_H_
 #define DMI_REPLAY_STAGING_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,16 +31,16 @@ inline constexpr size_t kImageOffset = 32;
 class Staging {
  public:
   explicit Staging(const StagingMemory& memory = HostMemory());
-  ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  uint8_t* image() const { return image_; }  // null while capacity is 0
-  uint64_t capacity() const { return capacity_; }
+  uint8_t* image() const;  // null while capacity is 0
+  uint64_t capacity() const;
   uint64_t allocations() const { return allocations_; }
 
-  // Makes room for `bytes`, of which the first `used` are kept. Throws
-  // std::bad_alloc and is then as before. Requires no lease.
+  // Makes room for `bytes`, of which the first `used`, as far as they
+  // exist, are kept. Throws
+  // std::bad_alloc and is then as before.
   void Grow(uint64_t bytes, uint64_t used);
 
   // Says that bytes up to `end` are about to be written.
@@ -52,17 +52,29 @@ class Staging {
   // Sets every byte, as an earlier use might have left them.
   void Fill(uint8_t value);
 
-  void Lease() { leases_.fetch_add(1, std::memory_order_relaxed); }
-  void Return() { leases_.fetch_sub(1, std::memory_order_release); }
-  uint64_t leases() const { return leases_.load(std::memory_order_acquire); }
+  // Keeps the present memory until the result, and all copies of it, are gone.
+  std::shared_ptr<const void> Lease() const { return block_; }
+  uint64_t leases() const;
 
  private:
+  struct Block {
+    Block(const StagingMemory& memory, uint64_t bytes);
+    ~Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    uint8_t* image() const { return data + kImageOffset; }
+    uint64_t capacity() const { return bytes - kImageOffset; }
+
+    const StagingMemory& memory;
+    const uint64_t bytes;
+    uint8_t* const data;
+  };
+
   const StagingMemory& memory_;
-  uint8_t* image_ = nullptr;
-  uint64_t capacity_ = 0;
+  std::shared_ptr<Block> block_;
   uint64_t touched_ = 0;  // bytes from here on are zero
   uint64_t allocations_ = 0;
-  std::atomic<uint64_t> leases_{0};
 };
 
 }  // namespace dmi::replay

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place where replay data goes to devices."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from jax_dmi import _native
+from jax_dmi import errors
+
+# Also each part of a split image lies on it.
+_ALIGN = _native.REPLAY_ALIGN
+
+Target = jax.Device | jax.sharding.Sharding | None
+
+
+class Transfer:
+    """Puts images on the devices of an arena, and counts.
+
+    Attributes:
+      copies: Host-to-device transfers so far.
+    """
+
+    def __init__(self, target: Target) -> None:
+        known = jax.Device | jax.sharding.Sharding
+        if target is not None and not isinstance(target, known):
+            raise errors.DmiTypeError(
+                f"device={target!r} must be a device, a sharding or None."
+            )
+        self._target = target
+        self._multiple = _ALIGN * _shards(target)
+        self.copies = 0
+
+    @property
+    def multiple(self) -> int:
+        """What the bytes of an image must be a multiple of."""
+        return self._multiple
+
+    def put(self, words: np.ndarray) -> jax.Array:
+        """Copies an image to every device that gets it, or its part of it."""
+        target = self._target
+        if isinstance(target, jax.sharding.Sharding):
+            array = jax.make_array_from_callback(
+                words.shape, target, lambda index: words[index]
+            )
+            self.copies += len(target.addressable_devices)
+        else:
+            array = jax.device_put(words, target)
+            self.copies += 1
+        return array
+
+
+def _shards(target: Target) -> int:
+    """Into how many parts the words of an image are split."""
+    if not isinstance(target, jax.sharding.Sharding):
+        return 1
+    # A size that any number of shards divides.
+    words = _ALIGN * len(target.device_set)
+    try:
+        return words // target.shard_shape((words,))[0]
+    except ValueError as error:
+        raise errors.DmiValueError(
+            f"device={target} cannot hold an image, which is an array of one"
+            f" dimension ({error}); use PartitionSpec(axes) or PartitionSpec()."
+        ) from None
