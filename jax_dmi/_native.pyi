@@ -2,6 +2,7 @@
 # Generated from the built module: cmake --build BUILD --target native_stub
 """Native parts of jax_dmi."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy
@@ -186,3 +187,72 @@ def control_losses(device: int) -> dict:
 
 def deselect(ordinal: int, device: int, deselected: bool) -> None:
     """Records of a deselected device are neither kept nor counted."""
+
+REPLAY_ALIGN: int = 64
+
+class ReplayDefinition:
+    """The layout of a definition's submissions."""
+
+    def __init__(self, specs: object, tree: object | None) -> None: ...
+
+    @property
+    def bytes(self) -> int:
+        """Of one submission, padding included."""
+
+    @property
+    def live_bytes(self) -> int:
+        """Of one submission, padding excluded."""
+
+    @property
+    def regions(self) -> list[tuple[int, int]]:
+        """Offset and bytes of each argument within a submission."""
+
+class ReplayStaging:
+    """Host memory that an image is packed in."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def capacity(self) -> int:
+        """Bytes."""
+
+    @property
+    def allocations(self) -> int:
+        """How often memory was taken."""
+
+    @property
+    def leases(self) -> int:
+        """Arrays handed out that are still in use."""
+
+    def grow(self, bytes: int) -> None:
+        """Makes room; what was packed is lost."""
+
+    def fill(self, value: int) -> None:
+        """Sets every byte, as an earlier use might have left them."""
+
+class ReplayPlan:
+    """The submissions of one upload."""
+
+    def __init__(self, staging: ReplayStaging, definitions: Sequence[object]) -> None: ...
+
+    def submit(self, definition: int, arguments: object) -> int:
+        """
+        Packs a submission and returns its index, -1 if the arguments are not plainly right, -2 if it does not fit.
+        """
+
+    def submit_leaves(self, definition: int, leaves: list) -> int:
+        """The same for a flat list of arrays whose dtypes are right."""
+
+    def finish(self, capacity: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]:
+        """Completes the image and returns its words."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the complete image."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Submissions by definition."""
+
+def replay_capacity_class(bytes: int, multiple: int) -> int:
+    """The size an image of `bytes` is uploaded as."""
