@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "program/atomics.h"
+#include "program/inside.h"
 
 namespace dmi::program {
 
@@ -14,19 +15,17 @@ using wire::ControlBlock;
 using wire::RingHeader;
 
 void AdvanceBoundary(ControlBlock& control) {
-  AddSeqCst(control.in_flight, uint64_t{1});
-  auto* ring = reinterpret_cast<RingHeader*>(LoadSeqCst(control.ring));
-  if (ring != nullptr) {
-    const uint64_t progress = AddAcqRel(control.progress, uint64_t{1}) + 1;
-    const uint64_t number = AddRelaxed(ring->boundary_count, uint64_t{1});
-    BoundaryStamp& stamp = reinterpret_cast<BoundaryStamp*>(
-        ring->boundaries)[number % wire::kBoundaryLogSize];
-    StoreRelaxed(stamp.tag, uint64_t{0});
-    StoreRelease(stamp.progress, progress);
-    StoreRelease(stamp.time_ns, base::MonotonicNanos() + ring->clock_offset);
-    StoreRelease(stamp.tag, number + 1);
-  }
-  AddAcqRel(control.in_flight, ~uint64_t{0});
+  const Inside inside(control);
+  RingHeader* ring = inside.ring();
+  if (ring == nullptr) return;
+  const uint64_t progress = AddAcqRel(control.progress, uint64_t{1}) + 1;
+  const uint64_t number = AddRelaxed(ring->boundary_count, uint64_t{1});
+  BoundaryStamp& stamp = reinterpret_cast<BoundaryStamp*>(
+      ring->boundaries)[number % wire::kBoundaryLogSize];
+  StoreRelaxed(stamp.tag, uint64_t{0});
+  StoreRelease(stamp.progress, progress);
+  StoreRelease(stamp.time_ns, base::MonotonicNanos() + ring->clock_offset);
+  StoreRelease(stamp.tag, number + 1);
 }
 
 void SetAmbientStep(ControlBlock& control, wire::ProgramKind kind, int64_t step,

@@ -11,6 +11,7 @@
 #include "program/atomics.h"
 #include "program/control_table.h"
 #include "program/host_signals.h"
+#include "program/inside.h"
 
 namespace dmi::program {
 namespace {
@@ -33,30 +34,6 @@ HostSignals& SignalsOf(const RingHeader& ring) {
 wire::SiteCounters& CountersOf(const RingHeader& ring, uint32_t index) {
   return reinterpret_cast<wire::SiteCounters*>(ring.sites)[index];
 }
-
-// Keeps the ring from being freed while a producer is inside. The increment and
-// the load of `ring` are sequentially consistent, as are the store of `ring`
-// and the load of `in_flight` in Uninstall: either the producer sees no ring,
-// or Uninstall sees the producer.
-class Inside {
- public:
-  explicit Inside(ControlBlock& control) : control_(control) {
-    AddSeqCst(control_.in_flight, uint64_t{1});
-    ring_ = reinterpret_cast<RingHeader*>(LoadSeqCst(control_.ring));
-  }
-  ~Inside() {
-    // Release: what was written to the ring comes before its owner's free.
-    AddAcqRel(control_.in_flight, ~uint64_t{0});
-  }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
-  RingHeader* ring() const { return ring_; }
-
- private:
-  ControlBlock& control_;
-  RingHeader* ring_;
-};
 
 struct Taken {
   bool ok;
