@@ -50,8 +50,10 @@ Fault Measure(const Argument& argument, uint64_t limit, Region* region) {
   return Fault::kNone;
 }
 
+// Never 0: an image without definitions is valid, too.
 uint64_t HeaderBytes(size_t definitions) {
-  return RoundUp(definitions * sizeof(wire::ArenaEntry), kSubmissionAlign);
+  const uint64_t bytes = definitions * sizeof(wire::ArenaEntry);
+  return std::max(RoundUp(bytes, kSubmissionAlign), kSubmissionAlign);
 }
 
 }  // namespace

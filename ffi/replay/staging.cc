@@ -43,10 +43,6 @@ Staging::Block::~Block() { memory.release(data, bytes); }
 
 Staging::Staging(const StagingMemory& memory) : memory_(memory) {}
 
-uint8_t* Staging::image() const { return block_ ? block_->image() : nullptr; }
-
-uint64_t Staging::capacity() const { return block_ ? block_->capacity() : 0; }
-
 uint64_t Staging::leases() const {
   const uint64_t leases = block_ ? block_.use_count() - 1 : 0;
   // Whoever gave the last one back is done with the memory.
@@ -57,13 +53,13 @@ uint64_t Staging::leases() const {
 void Staging::Grow(uint64_t bytes, uint64_t used) {
   if (bytes <= capacity()) return;
   // Whole pages, so that small growth costs nothing.
-  const uint64_t rounded = (bytes + kImageOffset + kStagingAlign - 1) /
-                           kStagingAlign * kStagingAlign;
+  const uint64_t rounded =
+      (bytes + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
   auto next = std::make_shared<Block>(memory_, rounded);
   // Also brings the pages into memory, which a packer should not wait for.
-  std::memset(next->image(), 0, next->capacity());
+  std::memset(next->data, 0, next->bytes);
   const uint64_t kept = std::min(used, capacity());
-  if (kept > 0) std::memcpy(next->image(), image(), kept);
+  if (kept > 0) std::memcpy(next->data, image(), kept);
   block_ = std::move(next);
   touched_ = kept;
   ++allocations_;

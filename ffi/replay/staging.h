@@ -23,24 +23,19 @@ const StagingMemory& HostMemory();
 
 inline constexpr size_t kStagingAlign = 4096;
 
-// Images begin this far behind a page. XLA:CPU takes memory on 64 bytes for its
-// own instead of copying it, and an image must outlive the next use of its
-// staging.
-inline constexpr size_t kImageOffset = 32;
-
 class Staging {
  public:
   explicit Staging(const StagingMemory& memory = HostMemory());
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  uint8_t* image() const;  // null while capacity is 0
-  uint64_t capacity() const;
+  // Null while capacity is 0.
+  uint8_t* image() const { return block_ ? block_->data : nullptr; }
+  uint64_t capacity() const { return block_ ? block_->bytes : 0; }
   uint64_t allocations() const { return allocations_; }
 
-  // Makes room for `bytes`, of which the first `used`, as far as they
-  // exist, are kept. Throws
-  // std::bad_alloc and is then as before.
+  // Makes room for `bytes`; the first `used` are kept, as far as they exist.
+  // Throws std::bad_alloc and is then as before.
   void Grow(uint64_t bytes, uint64_t used);
 
   // Says that bytes up to `end` are about to be written.
@@ -62,9 +57,6 @@ class Staging {
     ~Block();
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
-
-    uint8_t* image() const { return data + kImageOffset; }
-    uint64_t capacity() const { return bytes - kImageOffset; }
 
     const StagingMemory& memory;
     const uint64_t bytes;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from jax_dmi import _compat
 from jax_dmi import _native
 from jax_dmi import errors
 
@@ -38,17 +39,34 @@ class Transfer:
         return self._multiple
 
     def put(self, words: np.ndarray) -> jax.Array:
-        """Copies an image to every device that gets it, or its part of it."""
+        """Copies an image to every device that gets it, or its part of it.
+
+        The image can change as soon as this returns.
+        """
         target = self._target
         if isinstance(target, jax.sharding.Sharding):
-            array = jax.make_array_from_callback(
-                words.shape, target, lambda index: words[index]
-            )
-            self.copies += len(target.addressable_devices)
+            sharding, committed = target, True
         else:
-            array = jax.device_put(words, target)
-            self.copies += 1
+            device = _default_device() if target is None else target
+            sharding = jax.sharding.SingleDeviceSharding(device)
+            committed = target is not None
+        places = sharding.addressable_devices_indices_map(words.shape)
+        array = _compat.put_copies(
+            [words if index is None else words[index] for index in places.values()],
+            words.shape,
+            sharding,
+            list(places),
+            committed,
+        )
+        self.copies += len(places)
         return array
+
+
+def _default_device() -> jax.Device:
+    chosen = jax.config.jax_default_device
+    if isinstance(chosen, jax.Device):
+        return chosen
+    return jax.local_devices(backend=chosen)[0]
 
 
 def _shards(target: Target) -> int:
