@@ -145,7 +145,7 @@ uint64_t CapacityClass(uint64_t bytes, uint64_t multiple) {
   const uint64_t wanted = std::max(bytes, kSmallestClass);
   const uint64_t step = std::bit_floor(wanted) / 16;
   const uint64_t rounded = RoundUp(wanted, std::max(step, kSubmissionAlign));
-  return RoundUp(rounded, multiple);
+  return RoundUp(std::min(rounded, wire::kMaxArenaBytes), multiple);
 }
 
 }  // namespace dmi::replay
