@@ -341,56 +341,6 @@ def build(
     )
 
 
-def make(
-    site: run_format.SiteInfo,
-    layout: run_format.LayoutInfo | None,
-    *,
-    process: int,
-    device: int,
-    seq: int,
-    step: int | None,
-    layer: int | None,
-    words: Sequence[int] | np.ndarray,
-    boundary: int,
-    time_ns: int,
-    payload: np.ndarray,
-) -> Record:
-    """Returns a record.
-
-    Args:
-      site: Its site.
-      layout: Its layout, None for a single device.
-      process: Number of the process.
-      device: Id of the device.
-      seq: Number of the record on the device.
-      step: Its step.
-      layer: Its layer.
-      words: uint64[4], its other labels; may be empty if there are none.
-      boundary: Boundaries passed.
-      time_ns: UTC time.
-      payload: uint8[n].
-    """
-    shard = shard_of(site, layout, device)
-    return Record(
-        site.name,
-        seq,
-        step,
-        layer,
-        label_values(site, words) if site.labels else {},
-        device,
-        process,
-        shard.replica,
-        boundary,
-        time_ns,
-        run_format.dtype_of(site.dtype),
-        shard.shape,
-        shard.global_shape,
-        shard.index,
-        shard.stored_shape,
-        payload,
-    )
-
-
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple]:
     """Yields (seq, site, layout, step, layer, words, boundary, time, flags)."""
 
