@@ -171,7 +171,7 @@ def _read(owner: segments.Owner, name: str, file: mapped.File) -> segments.Segme
     key = (file.path, file.version, owner)
     found = _cache.get(key) if file.version else None
     if found is None:
-        found = segments.read(owner, name, file)
+        found = segments.read(segments.scan(owner, name, file))
         if file.version:
             _cache[key] = found
     return found

@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 
 import numpy as np
-import pyarrow as pa
 
 from jax_dmi import _native
 from jax_dmi import format as run_format
@@ -105,16 +104,44 @@ class Segment:
         return len(self.columns["seq"])
 
 
-def read(owner: Owner, name: str, file: mapped.File, thorough: bool = False) -> Segment:
-    """Reads a segment; whatever is in the file, what is sound of it is found.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scanned:
+    """A segment whose batches are found, but not read.
 
-    Args:
+    Attributes:
       owner: Whose it is.
       name: Path relative to the run.
       file: Its bytes.
+      schema: Metadata of the schema; None if that is damaged.
+      stream: Its batches.
+    """
+
+    owner: Owner
+    name: str
+    file: mapped.File
+    schema: dict[bytes, bytes] | None
+    stream: stream.Stream
+
+    def descriptions(self) -> tuple[dict[int, str], dict[int, str]]:
+        """Returns the sound descriptions of sites and layouts, by id."""
+        sites, layouts, _ = _descriptions(self.stream.metadata)
+        return sites, layouts
+
+
+def scan(owner: Owner, name: str, file: mapped.File) -> Scanned:
+    """Finds the batches of a segment, whatever is in the file."""
+    schema = stream.schema(file.data)
+    return Scanned(owner, name, file, schema, stream.scan(file.data))
+
+
+def read(scanned: Scanned, thorough: bool = False) -> Segment:
+    """Reads a segment; what is sound of it is found.
+
+    Args:
+      scanned: The segment.
       thorough: Whether to look at what is there for other readers only.
     """
-    found = stream.scan(file.data)
+    found, file = scanned.stream, scanned.file
     columns, check = _columns(file.data, found)
     sites, layouts, unfit = _descriptions(found.metadata)
     sound = _sound(columns, check)
@@ -126,10 +153,10 @@ def read(owner: Owner, name: str, file: mapped.File, thorough: bool = False) -> 
     if not kept.all():
         columns = {key: values[kept] for key, values in columns.items()}
     return Segment(
-        owner=owner,
-        name=name,
+        owner=scanned.owner,
+        name=scanned.name,
         file=file,
-        schema=schema(file),
+        schema=scanned.schema,
         columns=columns,
         sites=sites,
         layouts=layouts,
@@ -142,12 +169,6 @@ def read(owner: Owner, name: str, file: mapped.File, thorough: bool = False) -> 
         records=int(found.rows.sum()),
         check=_native.crc32c(check.view(np.uint8)),
     )
-
-
-def descriptions(file: mapped.File) -> tuple[dict[int, str], dict[int, str]]:
-    """Returns the sound descriptions of sites and layouts in a segment, by id."""
-    sites, layouts, _ = _descriptions(stream.scan(file.data).metadata)
-    return sites, layouts
 
 
 def empty_column(name: str) -> np.ndarray:
@@ -326,18 +347,3 @@ def _is_description(number: int, text: str, parse) -> bool:
     except ValueError:
         return False
     return True
-
-
-def schema(file: mapped.File) -> dict[bytes, bytes] | None:
-    """Returns the metadata of the schema, None if it is not the one of a segment."""
-    data = file.data
-    length = int(data[4:8].view(np.uint32)[0]) if data.size >= 8 else 0
-    if not 0 < length <= data.size - 8:
-        return None
-    try:
-        found = pa.ipc.read_schema(pa.py_buffer(data[: 8 + length].tobytes()))
-    except (pa.ArrowException, OSError, ValueError):
-        return None
-    if not found.equals(run_format.SCHEMA):
-        return None
-    return dict(found.metadata or {})

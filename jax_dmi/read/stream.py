@@ -10,10 +10,12 @@ begin at multiples of 64.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import struct
 import sys
 
 import numpy as np
+import pyarrow as pa
 
 from jax_dmi import format as run_format
 from jax_dmi.read import headers
@@ -21,6 +23,7 @@ from jax_dmi.read import headers
 # Headers checked at once, and bytes searched at once.
 _CHUNK = 4096
 _SEARCHED = 1 << 26
+_ZEROS_SEARCHED = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,20 @@ class Stream:
     closed: bool
     zeros: int
     gaps: list[Gap]
+
+
+def schema(file: np.ndarray) -> dict[bytes, bytes] | None:
+    """Returns the metadata of the schema, None if it is not the one of a segment."""
+    length = int(file[4:8].view(np.uint32)[0]) if file.size >= 8 else 0
+    if not 0 < length <= file.size - 8:
+        return None
+    try:
+        found = pa.ipc.read_schema(pa.py_buffer(file[: 8 + length].tobytes()))
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    if not found.equals(run_format.SCHEMA):
+        return None
+    return dict(found.metadata or {})
 
 
 def scan(file: np.ndarray) -> Stream:
@@ -124,7 +141,7 @@ class _Scan:
             marker, length = struct.unpack_from("<II", self._bytes, 0)
             end = 8 + length
             if marker == headers.MARKER and length and end % headers.ALIGNMENT == 0:
-                if end <= size and self._starts_message(end):
+                if end <= size and (self._starts_message(end) or schema(self._file)):
                     return end
                 if end > size and length < 1 << 16 and not self._has_end:
                     self._gap(0, size, "cut inside the schema", torn=True)
@@ -144,14 +161,18 @@ class _Scan:
     def _messages(self, at: int) -> int | None:
         """Takes messages as far as they go; returns where to go on behind damage."""
         begins, sizes, stop = self._walk(at)
-        good = self._take(begins, sizes)
-        # Messages without a good one behind may have led the walk astray.
-        last = int(np.flatnonzero(good)[-1]) if good.any() else -1
+        good = self._check(begins, sizes)
         ends = np.append(begins[1:], stop)
-        for i in np.flatnonzero(~good[: max(last, 0)]):
-            self._gap(int(begins[i]), int(ends[i]), "the header is damaged")
-        at = int(ends[last]) if last >= 0 else at
-        return self._end(at)
+        # Those without a good one behind may have led the walk astray.
+        count = int(np.flatnonzero(good)[-1]) + 1 if good.any() else 0
+        for i in np.flatnonzero(~good[:count]).tolist():
+            after = self._behind_damage(int(begins[i]), "the header is damaged")
+            if after != ends[i]:
+                # This one too: it claimed to be longer than it is.
+                self._take(begins, good, i)
+                return after
+        self._take(begins, good, count)
+        return self._end(int(ends[count - 1]) if count else at)
 
     def _walk(
         self, at: int, most: int = sys.maxsize
@@ -176,9 +197,11 @@ class _Scan:
             at = end
         return np.array(begins, np.int64), np.array(sizes, np.int64), at
 
-    def _take(self, begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Keeps the messages of the right form; returns bool[n], which they are."""
+    def _check(self, begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Returns bool[n], which messages have the right form; ``_take`` keeps them."""
         good = np.zeros(len(begins), bool)
+        self._checked: list[tuple[np.ndarray, ...]] = []
+        self._described: dict[int, dict[bytes, bytes]] = {}
         for i in range(0, len(begins), _CHUNK):
             begin, size = begins[i : i + _CHUNK], sizes[i : i + _CHUNK]
             found = self._headers(begin)
@@ -188,8 +211,19 @@ class _Scan:
             for k in np.flatnonzero(valid & described):
                 valid[k] = self._describe(int(begin[k]), int(size[k]))
             good[i : i + _CHUNK] = valid
-            self._parts.append(tuple(part[valid] for part in parts))
+            self._checked.append(parts)
         return good
+
+    def _take(self, begins: np.ndarray, good: np.ndarray, count: int) -> None:
+        """Keeps the good ones of the first messages that were checked."""
+        if not count:
+            return
+        kept = good[:count]
+        parts = (np.concatenate(part)[:count][kept] for part in zip(*self._checked))
+        self._parts.append(tuple(parts))
+        for begin in begins[:count][kept].tolist():
+            if begin in self._described:
+                self._metadata.append(self._described[begin])
 
     def _headers(self, begins: np.ndarray) -> np.ndarray:
         """Returns int64[n, w], the flatbuffers of messages."""
@@ -204,7 +238,7 @@ class _Scan:
             return False
         if not 0 <= len(flat) - end < headers.ALIGNMENT:
             return False
-        self._metadata.append(found)
+        self._described[begin] = found
         return True
 
     # --- Ends and damage -----------------------------------------------------
@@ -223,7 +257,7 @@ class _Scan:
         if len(rest) < 8 and run_format.END_OF_STREAM.startswith(rest):
             self._gap(at, size, "cut inside the end of the stream", torn=True)
             return None
-        if not self._file[at : at + 4096].any() and not self._file[at:].any():
+        if self._is_zeroed(at):
             return self._zero_tail(at)
         if self._is_torn(at):
             self._gap(at, size, "cut inside a batch", torn=True)
@@ -232,29 +266,47 @@ class _Scan:
 
     def _zero_tail(self, at: int) -> None:
         size = self._file.size
-        begin = at
-        # The zeros may begin inside the last batch.
-        while begin > 0:
-            low = max(0, begin - 65536)
-            found = np.flatnonzero(self._file[low:begin])
+        self._zeros = self._last_zeros
+        self._gap(at, size, f"{size - at} bytes end in zeros", torn=True)
+
+    @functools.cached_property
+    def _last_zeros(self) -> int:
+        """Where the zeros begin that the file ends with."""
+        end = self._file.size
+        while end > 0:
+            begin = max(0, end - _ZEROS_SEARCHED)
+            found = np.flatnonzero(self._file[begin:end])
             if len(found):
-                begin = low + int(found[-1]) + 1
-                break
-            begin = low
-        self._zeros = begin
-        self._gap(at, size, f"{size - at} zeros at the end of the file", torn=True)
+                return begin + int(found[-1]) + 1
+            end = begin
+        return 0
+
+    def _is_zeroed(self, at: int) -> bool:
+        """Whether the zeros at the end of the file begin in the header there."""
+        if self._has_end or self._file.size - self._last_zeros < 8:
+            return False
+        known = self._file[at : max(at, self._last_zeros)]
+        header = 8 + 8 * headers.WORDS
+        if known.size >= 8 and known[4:8].any():
+            # With metadata it is longer.
+            header = 8 + int(known[4:8].view(np.uint32)[0])
+        return known.size < header and self._begins_as_header(known)
+
+    def _begins_as_header(self, have: np.ndarray) -> bool:
+        """Whether bytes can be the beginning of a message."""
+        if have[:4].tobytes() != b"\xff" * min(4, have.size):
+            return False
+        fixed, mask = (t.view(np.uint8) for t in headers.TEMPLATES[1])
+        rest = have[8 : 8 + fixed.size]
+        return not ((rest ^ fixed[: rest.size]) & mask[: rest.size]).any()
 
     def _is_torn(self, at: int) -> bool:
         """Whether the file ends inside a message that was right so far."""
         have = self._file[at : at + 8 + 8 * headers.WORDS]
         if self._has_end:
             return False
-        if have[:4].tobytes() != b"\xff" * min(4, have.size):
-            return False
-        if have.size < 8 + 8 * headers.WORDS:
-            fixed, mask = (t.view(np.uint8) for t in headers.TEMPLATES[1])
-            known = max(0, have.size - 8)
-            return not ((have[8:] ^ fixed[:known]) & mask[:known]).any()
+        if have.size < 8 + 8 * headers.WORDS or not self._begins_as_header(have):
+            return self._begins_as_header(have)
         length = int(have[4:8].view(np.uint32)[0])
         header = have[8:].copy().view(np.int64)[None]
         right, _ = headers.parse(header, np.array([at + 8 + length]))

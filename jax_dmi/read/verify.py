@@ -102,11 +102,12 @@ class _Verification:
             if (owner := run_storage.owner(name)) is not None
         ]
         found.sort()
-        descriptions = self._survey(found)
+        scanned = self._scan(found)
+        descriptions = self._survey(scanned)
         tails = {(owner.process, owner.device): name for owner, name in found}
-        for owner, name in found:
-            listed = manifests.get(owner.process, {}).get(name)
-            self._segment(owner, name, listed, descriptions)
+        for one in scanned:
+            listed = manifests.get(one.owner.process, {}).get(one.name)
+            self._segment(one, listed, descriptions)
         self._absent(manifests, {name for _, name in found})
         self._never_written(tails)
         last, missing = self._numbers()
@@ -164,24 +165,30 @@ class _Verification:
 
     # --- Segments ------------------------------------------------------------
 
-    def _survey(
+    def _scan(
         self, found: Sequence[tuple[segments.Owner, str]]
-    ) -> records.Descriptions:
+    ) -> list[segments.Scanned]:
+        scanned = []
+        for owner, name in found:
+            try:
+                scanned.append(segments.scan(owner, name, self._storage.open(name)))
+            except OSError as error:
+                where = {"process": owner.process, "device": owner.device}
+                reason = f"it cannot be read: {error}"
+                self._corrupt.append(Damage(name, reason, **where))
+                self._closed = False
+        return scanned
+
+    def _survey(self, scanned: Sequence[segments.Scanned]) -> records.Descriptions:
         """Returns all descriptions: those of one segment explain all others, too.
 
         Finds out which nonce the segments have as well.
         """
         descriptions = records.Descriptions()
-        schemas = []
-        for _, name in found:
-            try:
-                file = self._storage.open(name)
-            except OSError:
-                continue
-            descriptions.add(*segments.descriptions(file))
-            schemas.append(segments.schema(file))
+        for one in scanned:
+            descriptions.add(*one.descriptions())
         header = self._header or {}
-        self._nonce = loading.agreed_nonce(header, schemas)
+        self._nonce = loading.agreed_nonce(header, [one.schema for one in scanned])
         if "nonce" in header and self._nonce is None:
             reason = "its nonce is not the one of its segments"
             self._corrupt.append(Damage(run_format.RUN_FILE, reason))
@@ -189,19 +196,13 @@ class _Verification:
 
     def _segment(
         self,
-        owner: segments.Owner,
-        name: str,
+        scanned: segments.Scanned,
         listed: dict[str, Any] | None,
         descriptions: records.Descriptions,
     ) -> None:
+        name, owner = scanned.name, scanned.owner
         where = {"process": owner.process, "device": owner.device}
-        try:
-            file = self._storage.open(name)
-            segment = segments.read(owner, name, file, thorough=True)
-        except OSError as error:
-            self._corrupt.append(Damage(name, f"it cannot be read: {error}", **where))
-            self._closed = False
-            return
+        segment = segments.read(scanned, thorough=True)
         self._closed &= segment.closed
         size = segment.file.data.size
         if not loading.is_of_run(segment, self._nonce):
