@@ -18,6 +18,9 @@ namespace {
 // Bounds how long a lone record waits beyond its linger time, at some fifty
 // looks a second while nothing happens.
 constexpr int64_t kLongestSleep = 20'000'000;
+// With nothing to wait for, however short the linger time: looking more often
+// would cost more of a core than an idle capture may.
+constexpr int64_t kShortestIdleSleep = 5'000'000;
 constexpr int64_t kShortestSleep = 200'000;
 
 // Offsets inside a batch are 32-bit.
@@ -32,7 +35,11 @@ Drain::Drain(std::shared_ptr<ring::Ring> ring, int64_t device,
       device_(device),
       options_(options),
       queue_(std::move(queue)),
-      pool_(std::make_shared<batch::ColumnPool>()) {}
+      pool_(std::make_shared<batch::ColumnPool>()),
+      cut_cursor_(wire::Unpack(program::LoadAcquire(ring_->header().tail))) {
+  ready_ = cut_ = cut_cursor_.sequence;
+  queued_.store(cut_, std::memory_order_relaxed);
+}
 
 Drain::~Drain() { Stop(); }
 
@@ -152,13 +159,14 @@ int64_t Drain::SleepNanos(int64_t now) const {
   if (seal_to_.load(std::memory_order_acquire) > queued()) {
     return kShortestSleep;
   }
-  int64_t nanos = std::min(kLongestSleep, options_.linger_nanos / 8);
-  if (ready_ != cut_) {
-    const int64_t oldest =
-        ring_->slot(cut_).time_ns - ring_->header().clock_offset;
-    nanos = std::min(nanos, oldest + options_.linger_nanos - now);
+  if (ready_ == cut_) {
+    return std::clamp(options_.linger_nanos / 8, kShortestIdleSleep,
+                      kLongestSleep);
   }
-  return std::max(nanos, kShortestSleep);
+  const int64_t oldest =
+      ring_->slot(cut_).time_ns - ring_->header().clock_offset;
+  return std::clamp(oldest + options_.linger_nanos - now, kShortestSleep,
+                    kLongestSleep);
 }
 
 void Drain::Cut(TransferKind kind) {

@@ -38,6 +38,8 @@ struct DrainOptions {
 
 class Drain {
  public:
+  // Takes up the ring where it stands; nothing may have been recorded behind
+  // its tail yet.
   Drain(std::shared_ptr<ring::Ring> ring, int64_t device,
         const DrainOptions& options, std::shared_ptr<batch::BatchQueue> queue);
   ~Drain();
@@ -94,11 +96,11 @@ class Drain {
   TransferLog transfers_;
 
   // Drain thread only.
-  uint64_t ready_ = 0;             // sequence after the last published record
-  uint64_t ready_bytes_ = 0;       // of the records between cut_ and ready_
-  wire::Cursor cut_cursor_{0, 0};  // tail once everything cut is released
-  uint64_t cut_ = 0;               // sequence after the last record cut
-  uint32_t reached_unit_ = 0;      // unit of the payload ring where it ended
+  uint64_t ready_ = 0;         // sequence after the last published record
+  uint64_t ready_bytes_ = 0;   // of the records between cut_ and ready_
+  wire::Cursor cut_cursor_;    // tail once everything cut is released
+  uint64_t cut_ = 0;           // sequence after the last record cut
+  uint32_t reached_unit_ = 0;  // unit of the payload ring where it ended
 
   std::atomic<uint64_t> queued_{0};
   std::atomic<uint64_t> seal_to_{0};  // records before it are to be cut now

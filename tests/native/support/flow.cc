@@ -33,11 +33,17 @@ void RecordOne(Device& device, uint64_t producer, uint64_t index,
 }
 
 Flow::Flow(Device& device, const ring::RingOptions& ring,
-           const drain::DrainOptions& drain)
+           const drain::DrainOptions& drain, wire::Cursor start)
     : device_(device),
       ring_(std::make_shared<ring::Ring>(ring)),
-      queue_(std::make_shared<batch::BatchQueue>()),
-      drain_(std::make_unique<drain::Drain>(ring_, 7, drain, queue_)) {}
+      queue_(std::make_shared<batch::BatchQueue>()) {
+  wire::RingHeader& header = ring_->header();
+  for (uint64_t* word :
+       {&header.head, &header.cached_tail, &header.tail, &header.batch_begin}) {
+    *word = wire::Pack(start);
+  }
+  drain_ = std::make_unique<drain::Drain>(ring_, 7, drain, queue_);
+}
 
 void Flow::Start() {
   drain_->Start();

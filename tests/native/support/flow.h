@@ -44,8 +44,9 @@ void RecordOne(Device& device, uint64_t producer, uint64_t index,
 // Ring, drain and queue of one run on `device`.
 class Flow {
  public:
+  // The ring stands at `start`, as if it had been in use for long.
   Flow(Device& device, const ring::RingOptions& ring,
-       const drain::DrainOptions& drain);
+       const drain::DrainOptions& drain, wire::Cursor start = {0, 0});
   ~Flow() { Stop(); }
 
   void Start();

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rings in use for so long that 32-bit sequences and positions start over.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "support/deadline.h"
+#include "support/flow.h"
+
+namespace dmi::drain {
+namespace {
+
+using dmi::testing::Checker;
+using dmi::testing::Deadline;
+using dmi::testing::Device;
+using dmi::testing::Flow;
+using dmi::testing::kForever;
+using dmi::testing::Random;
+using dmi::testing::RecordOne;
+
+constexpr uint32_t kLastSequence = ~uint32_t{0};
+
+struct Case {
+  const char* name;
+  uint64_t bytes;
+  uint32_t slots;
+  uint32_t sequence;  // where the ring stands
+  uint64_t before;    // units before its positions start over
+};
+
+class WrapTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(WrapTest, NothingIsLostOrChanged) {
+  const Deadline deadline(std::chrono::seconds(60));
+  constexpr uint64_t kProducers = 3;
+  constexpr uint64_t kEach = 1500;
+  const Case& at = GetParam();
+  const auto units = static_cast<uint32_t>(at.bytes / wire::kPayloadUnit);
+  const wire::Cursor start{
+      at.sequence, static_cast<uint32_t>(wire::SpanOf(units) - at.before)};
+  Device device;
+  Flow flow(device,
+            {.bytes = at.bytes, .slots = at.slots, .stall_nanos = kForever}, {},
+            start);
+  flow.Start();
+  Checker checker(at.sequence);
+  std::jthread consumer([&] { checker.Run(flow.queue()); });
+  {
+    std::vector<std::jthread> producers;
+    for (uint64_t producer = 0; producer < kProducers; ++producer) {
+      producers.emplace_back([&, producer] {
+        Random random(producer);
+        for (uint64_t i = 0; i < kEach; ++i) {
+          RecordOne(device, producer, i, random.UpTo(at.bytes / 2));
+        }
+      });
+    }
+  }
+  const uint64_t end = uint64_t{at.sequence} + kProducers * kEach;
+  EXPECT_EQ(flow.drain().Seal(kForever), end);
+  EXPECT_EQ(flow.drain().reserved(), end);
+  flow.Stop();
+  consumer.join();
+  EXPECT_EQ(checker.records(), kProducers * kEach);
+  EXPECT_EQ(checker.next_sequence(), end);
+  EXPECT_EQ(flow.drain().failure().text(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rings, WrapTest,
+    ::testing::Values(Case{"Sequence", 4096, 16, kLastSequence - 700, 4096},
+                      Case{"Position", 4096, 16, 0, 500},
+                      Case{"PositionOfAnOddRing", 64 * 30, 16, 0, 500},
+                      Case{"Both", 64 * 102, 64, kLastSequence - 3, 7},
+                      Case{"TwoSlots", 256, 2, kLastSequence, 1}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace dmi::drain
