@@ -109,7 +109,8 @@ def _write(
 
 def _stored(dtype: str) -> np.dtype:
     kind = run_format.dtype_of(dtype)
-    if kind.kind in "biufc" and np.dtype(kind.str) == kind:
+    # 1 is a type of NumPy itself.
+    if kind.isbuiltin == 1:
         return kind
     return np.dtype(f"u{kind.itemsize}")
 

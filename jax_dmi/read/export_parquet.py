@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
+from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jax_dmi.read import export
@@ -36,24 +39,26 @@ def _write(
     source: export.Source,
     sizes: np.ndarray,
     labels: dict[str, np.dtype],
-    file: object,
+    file: BinaryIO,
 ) -> None:
-    writer = None
-    for group in export.shards_of(sizes, _GROUP_BYTES, _GROUP_RECORDS):
-        part = source.take(group).dense()
-        table = frames.frame(part.rows, part.descriptions, part.files, labels)
-        if writer is None:
-            names = [name for name in table.column_names if name != "payload"]
-            writer = pq.ParquetWriter(
-                file,
-                table.schema,
-                # Arrays of numbers get no smaller, and other readers know neither
-                # views nor our dictionaries.
-                compression="none",
-                store_schema=False,
-                use_dictionary=_DICTIONARIES,
-                write_statistics=names,
-            )
-        writer.write_table(table, row_group_size=len(table))
-    if writer is not None:
-        writer.close()
+    with contextlib.ExitStack() as opened:
+        writer = None
+        for group in export.shards_of(sizes, _GROUP_BYTES, _GROUP_RECORDS):
+            part = source.take(group).dense()
+            table = frames.frame(part.rows, part.descriptions, part.files, labels)
+            if writer is None:
+                writer = opened.enter_context(_writer(file, table.schema))
+            writer.write_table(table, row_group_size=len(table))
+
+
+def _writer(file: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        file,
+        schema,
+        # Arrays of numbers get no smaller, and other readers know neither views
+        # nor our dictionaries.
+        compression="none",
+        store_schema=False,
+        use_dictionary=_DICTIONARIES,
+        write_statistics=[name for name in schema.names if name != "payload"],
+    )

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import mmap
 import os
 
 import numpy as np
+import pyarrow as pa
 
-# Mapping keeps a file open, which is not worth it for a small one.
+# A small file is read, which is faster than mapping it.
 _SMALL = 1 << 18
 
 
@@ -55,15 +55,21 @@ def open_file(path: str) -> File:
     try:
         status = os.fstat(fd)
         if status.st_size < _SMALL:
-            data = np.frombuffer(_aligned(os.pread(fd, _SMALL, 0)), np.uint8)
+            data = _aligned(os.pread(fd, _SMALL, 0))
         else:
-            mapped = mmap.mmap(fd, status.st_size, prot=mmap.PROT_READ)
-            data = np.frombuffer(mapped, np.uint8)
+            data = _map(path)
     finally:
         os.close(fd)
     data.flags.writeable = False
     version = (*_identity(status), status.st_size, status.st_mtime_ns)
     return File(path, data, _identity(status), version)
+
+
+def _map(path: str) -> np.ndarray:
+    # Python's own mmap keeps a descriptor for as long as the mapping lives, of
+    # which a run of many segments needs too many.
+    with pa.memory_map(path) as file:
+        return np.frombuffer(file.read_buffer(), np.uint8)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -147,7 +147,7 @@ def read(scanned: Scanned, thorough: bool = False) -> Segment:
     sound = _sound(columns, check)
     torn = _torn(file.data, found, columns, sound)
     bad = _bad(columns, found, sound, torn)
-    wrong = _wrong_validity(file.data, found, columns) if thorough else []
+    wrong = _wrong_validity(file.data, found, columns, sound) if thorough else []
     kept = sound & ~torn
     columns.pop("batch")
     if not kept.all():
@@ -279,7 +279,10 @@ def payload_is_right(
 
 
 def _wrong_validity(
-    data: np.ndarray, found: stream.Stream, columns: dict[str, np.ndarray]
+    data: np.ndarray,
+    found: stream.Stream,
+    columns: dict[str, np.ndarray],
+    sound: np.ndarray,
 ) -> list[int]:
     batch = columns["batch"]
     row = np.arange(len(batch)) - (np.cumsum(found.rows) - found.rows)[batch]
@@ -289,7 +292,8 @@ def _wrong_validity(
         bits = data[np.maximum(begin + row // 8, 0)] >> (row % 8).astype(np.uint8)
         valid = (begin < 0) | (bits & 1 != 0)
         wrong |= valid != (columns["flags"] & flag != 0)
-    return columns["seq"][wrong].tolist()
+    # A row that is not sound has no number to trust, and is told already.
+    return columns["seq"][wrong & sound].tolist()
 
 
 def _bad(

@@ -110,7 +110,8 @@ class Series:
             time, or from -1 backwards; None for any.
           spec: For records inside ``shard_map``, how it splits the array: a
             ``PartitionSpec`` or its parts, per dimension the name of a mesh axis, a
-            tuple of names, or None.
+            tuple of names, or None. Of other records the place of every shard is
+            known, and it is not looked at.
 
         Returns:
           The array, without padding.

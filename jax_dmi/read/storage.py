@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import itertools
+import dataclasses
 import json
 import os
 import re
@@ -88,14 +88,12 @@ def _entries(path: str) -> list[os.DirEntry]:
 class Remote:
     """A place of ``pyarrow.fs``, whose segments are copied to read them.
 
-    The copies are on the local disk, and go with this object.
+    The copies are on the local disk, without a name, and go with their arrays.
     """
 
     def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
-        self._copies = tempfile.TemporaryDirectory(prefix="jax_dmi-")
-        self._number = itertools.count()
 
     def names(self) -> Iterator[str]:
         """Yields the names of files."""
@@ -114,11 +112,11 @@ class Remote:
 
     def open(self, name: str) -> mapped.File:
         """Copies a file and maps the copy."""
-        path = os.path.join(self._copies.name, str(next(self._number)))
         source = self._filesystem.open_input_stream(f"{self._root}/{name}")
-        with source, open(path, "wb") as copy:
+        with source, tempfile.NamedTemporaryFile(prefix="jax_dmi-") as copy:
             shutil.copyfileobj(source, copy, 1 << 22)
-        return mapped.open_file(path)
+            copy.flush()
+            return dataclasses.replace(mapped.open_file(copy.name), version=None)
 
 
 def connect(path: str) -> Storage:

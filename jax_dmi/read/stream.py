@@ -253,6 +253,8 @@ class _Scan:
             if at + 8 == size:
                 self._closed = True
                 return None
+            if self._last_zeros <= at + 8:
+                return self._zero_tail(at + 8)
             return self._behind_damage(at, "the stream ends before the file")
         if len(rest) < 8 and run_format.END_OF_STREAM.startswith(rest):
             self._gap(at, size, "cut inside the end of the stream", torn=True)

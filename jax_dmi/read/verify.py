@@ -19,6 +19,9 @@ from jax_dmi.read.damage import Damage
 
 Key = tuple[int, int]
 
+# Damages that a printed report lists.
+_SHOWN = 20
+
 
 @dataclasses.dataclass(frozen=True)
 class VerifyReport:
@@ -56,10 +59,17 @@ class VerifyReport:
             lines.append(f"{who}: last whole record {seq}")
             gaps = self.missing.get((process, device), [])
             lines += [f"{who}: missing {gap.start} to {gap.stop - 1}" for gap in gaps]
-        lines += [f"corrupt: {damage}" for damage in self.corrupt]
-        lines += [f"truncated: {damage}" for damage in self.truncated]
+        lines += _listed("corrupt", self.corrupt)
+        lines += _listed("truncated", self.truncated)
         lines += [f"dropped, {reason}: {n}" for reason, n in self.dropped.items()]
         return "\n".join(lines)
+
+
+def _listed(what: str, damages: Sequence[Damage]) -> list[str]:
+    lines = [f"{what}: {damage}" for damage in damages[:_SHOWN]]
+    if len(damages) > _SHOWN:
+        lines.append(f"{what}: and {len(damages) - _SHOWN} more")
+    return lines
 
 
 def verify(path: str) -> VerifyReport:
@@ -312,7 +322,7 @@ class _Verification:
                 if name in found:
                     continue
                 self._closed = False
-                self._truncated.append(
+                self._corrupt.append(
                     Damage(
                         name,
                         f"the file is missing, with the records {entry['first_seq']}"

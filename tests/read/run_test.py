@@ -318,3 +318,15 @@ def test_the_table_has_a_row_per_record(tmp_path):
 def _plain(tmp_path):
     runs.write(tmp_path / "plain", _records(1))
     return tmp_path / "plain"
+
+
+def test_many_segments_keep_no_file_open(tmp_path):
+    path = tmp_path / "run"
+    writer = runs.Writer(path, segment_bytes=1)
+    for _ in range(20):
+        writer.write(Rec(np.zeros(1 << 18, np.uint8)))
+    writer.close()
+    before = len(os.listdir("/proc/self/fd"))
+    run = read.open_run(path)
+    assert run["x"].stack().shape == (20, 1 << 18)
+    assert len(os.listdir("/proc/self/fd")) == before

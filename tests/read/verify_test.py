@@ -158,11 +158,31 @@ def test_a_lost_file_is_told(tmp_path):
     path = _two_segments(tmp_path / "run")
     (path / _SECOND).unlink()
     report = _verify(path)
-    assert report.ok and not report.closed
-    (damage,) = report.truncated
+    assert not report.ok and not report.closed and not report.truncated
+    (damage,) = report.corrupt
     assert damage.reason == "the file is missing, with the records 6 to 11"
     (path / "process-0" / "manifest.json").unlink()
-    assert not _verify(path).truncated
+    assert _verify(path).ok
+
+
+def test_zeros_behind_the_end_take_nothing(tmp_path):
+    path = _two_segments(tmp_path / "run")
+    with open(path / _SECOND, "ab") as file:
+        file.write(bytes(4096))
+    report = _verify(path)
+    assert report.ok and not report.closed and report.last == {(0, 0): 11}
+    (damage,) = report.truncated
+    assert damage.end - damage.begin == 4096
+
+
+def test_a_printed_report_does_not_list_everything(tmp_path):
+    path = tmp_path / "run"
+    runs.write(path, _records(50))
+    data = (path / _FIRST).read_bytes()
+    (path / _FIRST).write_bytes(data.replace(b"model.py", b"modem.py"))
+    report = _verify(path)
+    assert len(report.corrupt) == 100
+    assert str(report).endswith("corrupt: and 80 more")
 
 
 def test_a_flipped_bit_of_a_payload_is_told_exactly(tmp_path):
