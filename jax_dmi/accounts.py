@@ -84,7 +84,7 @@ class Accounts:
             pinned=sum(device.pinned for device in devices.values()),
             by_site=self._by_site(devices, taken),
             by_device=by_device,
-            never_lowered=tuple(capture_spec.never_lowered(spec)),
+            never_lowered=capture_spec.never_lowered(spec),
         )
 
     def _by_site(

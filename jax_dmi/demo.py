@@ -122,7 +122,7 @@ def train_step(
     def update(p, m, s):
         m = m / (1 - 0.9**count)
         s = s / (1 - 0.99**count)
-        return p - 3e-3 * m / (jnp.sqrt(s) + 1e-8)
+        return p - 1e-3 * m / (jnp.sqrt(s) + 1e-8)
 
     params = jax.tree.map(update, params, mean, square)
     return (params, mean, square, count), loss

@@ -23,12 +23,13 @@ from jax_dmi import settings
 from jax_dmi import sinks
 from jax_dmi import spec as capture_spec
 from jax_dmi import stats
+from jax_dmi import window_control
 
 _active_lock = threading.Lock()
 _active: Monitor | None = None
 
 
-class Monitor:
+class Monitor(window_control.WindowControl):
     """Captures what the programs of this process record, into a run.
 
     While a Monitor is active, every ``record`` in every program of every thread
@@ -268,9 +269,10 @@ class Monitor:
             self._session.set_step(number, self._settings.records_step(number))
             yield
         finally:
-            self._stepping = None
+            # Another thread may enter only once this step is over.
             if self._state == "active":
                 self._session.set_step(None, True)
+            self._stepping = None
 
     # --- Results -------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class MonitorStats(Counts):
     pinned: int = 0
     by_site: Mapping[str, Counts] = dataclasses.field(default_factory=dict)
     by_device: Mapping[int, Counts] = dataclasses.field(default_factory=dict)
-    never_lowered: tuple[Site, ...] = ()
+    never_lowered: list[Site] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)

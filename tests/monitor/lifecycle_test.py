@@ -77,6 +77,19 @@ class LifecycleTest(parameterized.TestCase):
         with self.assertRaisesRegex(dmi.StateError, method):
             getattr(_monitor(), method)()
 
+    @parameterized.parameters(
+        ("define_window_pattern", None),
+        ("windows_suspended",),
+        ("suspend_windows",),
+        ("resume_windows",),
+        ("limit_grants", 1),
+        ("window_state",),
+    )
+    def test_calls_for_windows_say_that_there_are_none(self, method, *arguments):
+        with _monitor() as monitor:
+            with self.assertRaisesRegex(dmi.WindowError, "no windows configured"):
+                getattr(monitor, method)(*arguments)
+
     def test_flush_and_step_need_an_active_monitor(self):
         monitor = _monitor()
         with monitor:
