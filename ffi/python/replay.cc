@@ -62,10 +62,11 @@ class Borrowed {
 
 class Plan {
  public:
-  Plan(std::shared_ptr<Staging> staging, std::vector<nb::object> definitions)
+  Plan(std::shared_ptr<Staging> staging, std::vector<nb::object> definitions,
+       uint64_t limit)
       : staging_(std::move(staging)),
         held_(std::move(definitions)),
-        image_(held_.size()) {
+        image_(held_.size(), limit) {
     for (const nb::object& object : held_) {
       definitions_.push_back(nb::cast<const ReplayDefinition*>(object));
     }
@@ -179,8 +180,10 @@ void BindReplay(nb::module_& module) {
   BindReplayDefinition(module);
   BindStaging(module);
   nb::class_<Plan>(module, "ReplayPlan", "The submissions of one upload.")
-      .def(nb::init<std::shared_ptr<Staging>, std::vector<nb::object>>(),
-           nb::arg("staging"), nb::arg("definitions"))
+      .def(nb::init<std::shared_ptr<Staging>, std::vector<nb::object>,
+                    uint64_t>(),
+           nb::arg("staging"), nb::arg("definitions"),
+           nb::arg("limit") = wire::kMaxArenaBytes)
       .def("submit", &Plan::Submit, nb::arg("definition"), nb::arg("arguments"),
            "Packs a submission and returns its index, -1 if the arguments are"
            " not plainly right, -2 if it does not fit.")

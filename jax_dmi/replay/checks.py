@@ -123,7 +123,7 @@ def _exact(where: str, value: Any, dtype: np.dtype) -> np.ndarray:
         same = _same(cast.astype(object)[()], value)
     except (OverflowError, TypeError, ValueError):
         cast, same = None, False
-    if cast is None or not same or (dtype == np.bool_) != isinstance(value, bool):
+    if cast is None or not same:
         raise errors.DmiValueError(
             f"{where}={value!r} is no {dtype.name}; pass"
             f" numpy.asarray({value!r}).astype({dtype.name!r}) to round it."
