@@ -8,7 +8,7 @@ once here in our terms and adapted to the installed version.
 
 from __future__ import annotations
 
-from jax_dmi._compat.arrays import put_copies as put_copies
+from jax_dmi._compat.arrays import put_copy as put_copy
 from jax_dmi._compat.context import enclosing_operations as enclosing_operations
 from jax_dmi._compat.context import handler_ordinal as handler_ordinal
 from jax_dmi._compat.context import lowering_platforms as lowering_platforms

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 from jax._src import config
 from jax._src import core
@@ -12,28 +10,28 @@ from jax._src.lib import xla_client
 import numpy as np
 
 
-def put_copies(
-    parts: Sequence[np.ndarray],
-    shape: tuple[int, ...],
-    sharding: jax.sharding.Sharding,
-    devices: Sequence[jax.Device],
-    committed: bool,
+def put_copy(
+    array: np.ndarray, sharding: jax.sharding.SingleDeviceSharding, committed: bool
 ) -> jax.Array:
-    """Makes an array of host memory that may change as soon as this returns.
+    """Copies host memory, which may change as soon as this returns, to a device.
 
     The public ways either keep the memory for the array, where it is aligned, or
     go on reading it after they return, or copy it twice.
 
     Args:
-      parts: What each device gets, one transfer each.
-      shape: Of the whole array.
-      sharding: Of the whole array.
-      devices: The local devices of ``sharding``.
-      committed: Whether computations must follow the array to its devices.
+      array: What to copy.
+      sharding: Where to.
+      committed: Whether computations must follow the array to its device.
     """
-    aval = core.ShapedArray(shape, parts[0].dtype)
+    aval = core.ShapedArray(array.shape, array.dtype)
     # What a caller's transfer guard should take it for.
     with config.explicit_device_put_scope():
+        # Only for one device: jaxlib 0.10 fails on several.
         return xla_client.batched_device_put(
-            aval, sharding, list(parts), list(devices), committed, force_copy=True
+            aval,
+            sharding,
+            [array],
+            list(sharding.device_set),
+            committed,
+            force_copy=True,
         )

@@ -44,22 +44,22 @@ class Transfer:
         The image can change as soon as this returns.
         """
         target = self._target
-        if isinstance(target, jax.sharding.Sharding):
-            sharding, committed = target, True
-        else:
+        if not isinstance(target, jax.sharding.Sharding):
             device = _default_device() if target is None else target
-            sharding = jax.sharding.SingleDeviceSharding(device)
-            committed = target is not None
-        places = sharding.addressable_devices_indices_map(words.shape)
-        array = _compat.put_copies(
-            [words if index is None else words[index] for index in places.values()],
-            words.shape,
-            sharding,
-            list(places),
-            committed,
-        )
-        self.copies += len(places)
+            array = self._copy(words, device, committed=target is not None)
+        else:
+            places = target.addressable_devices_indices_map(words.shape)
+            parts = [
+                self._copy(words if index is None else words[index], device, True)
+                for device, index in places.items()
+            ]
+            array = jax.make_array_from_single_device_arrays(words.shape, target, parts)
+        self.copies += len(array.addressable_shards)
         return array
+
+    def _copy(self, words: np.ndarray, device: jax.Device, committed: bool):
+        place = jax.sharding.SingleDeviceSharding(device)
+        return _compat.put_copy(words, place, committed)
 
 
 def _default_device() -> jax.Device:
@@ -77,7 +77,7 @@ def _shards(target: Target) -> int:
     words = _ALIGN * len(target.device_set)
     try:
         return words // target.shard_shape((words,))[0]
-    except ValueError as error:
+    except (IndexError, ValueError) as error:
         raise errors.DmiValueError(
             f"device={target} cannot hold an image, which is an array of one"
             f" dimension ({error}); use PartitionSpec(axes) or PartitionSpec()."

@@ -144,7 +144,7 @@ class BanksTest(parameterized.TestCase):
         plan = arena.plan()
         plan.submit(d, np.full(8, 5, np.int32))
         before = arena.stats()
-        with mock.patch.object(_compat, "put_copies", side_effect=RuntimeError("full")):
+        with mock.patch.object(_compat, "put_copy", side_effect=RuntimeError("full")):
             with self.assertRaisesRegex(RuntimeError, "full"):
                 plan.upload()
         self.assertEqual(arena.stats(), before)

@@ -227,7 +227,7 @@ class BlockTest(parameterized.TestCase):
             self.n(block, 1)
         with jax.transfer_guard_host_to_device("disallow_explicit"):
             program(block, index)
-            with self.assertRaises(Exception):
+            with self.assertRaisesRegex(RuntimeError, "Disallowed"):
                 self.upload(4)
 
     def test_equal_definitions_share_programs(self):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from absl.testing import absltest
 import jax
 import numpy as np
@@ -13,7 +15,7 @@ from support import isolated
 
 
 class WideTest(isolated.IsolatedTestCase):
-    environment = {"JAX_ENABLE_X64": "1"}
+    environment: ClassVar = {"JAX_ENABLE_X64": "1"}
 
     def case_every_type_comes_back(self):
         rng = np.random.default_rng(0)
