@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -43,11 +42,16 @@ Staging::Block::~Block() { memory.release(data, bytes); }
 
 Staging::Staging(const StagingMemory& memory) : memory_(memory) {}
 
+std::shared_ptr<const void> Staging::Lease() const {
+  block_->leased.fetch_add(1, std::memory_order_relaxed);
+  // Release: whoever gives the lease back is done with the memory.
+  return {block_->data, [block = block_](const void*) {
+            block->leased.fetch_sub(1, std::memory_order_release);
+          }};
+}
+
 uint64_t Staging::leases() const {
-  const uint64_t leases = block_ ? block_.use_count() - 1 : 0;
-  // Whoever gave the last one back is done with the memory.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return leases;
+  return block_ ? block_->leased.load(std::memory_order_acquire) : 0;
 }
 
 void Staging::Grow(uint64_t bytes, uint64_t used) {

@@ -7,6 +7,7 @@
 #ifndef DMI_REPLAY_STAGING_H_
 #define DMI_REPLAY_STAGING_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,7 +49,7 @@ class Staging {
   void Fill(uint8_t value);
 
   // Keeps the present memory until the result, and all copies of it, are gone.
-  std::shared_ptr<const void> Lease() const { return block_; }
+  std::shared_ptr<const void> Lease() const;
   uint64_t leases() const;
 
  private:
@@ -61,6 +62,7 @@ class Staging {
     const StagingMemory& memory;
     const uint64_t bytes;
     uint8_t* const data;
+    std::atomic<uint64_t> leased{0};
   };
 
   const StagingMemory& memory_;

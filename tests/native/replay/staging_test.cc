@@ -83,7 +83,7 @@ TEST(Staging, FreesMemoryAfterItsLastLease) {
   auto staging = std::make_unique<Staging>(kMemory);
   staging->Grow(100, 0);
   auto lease = staging->Lease();
-  auto another = lease;
+  auto another = staging->Lease();
   EXPECT_EQ(staging->leases(), 2u);
   staging->Grow(1 << 20, 100);
   EXPECT_EQ(staging->leases(), 0u);
