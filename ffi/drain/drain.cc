@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kLongestSleep = 20'000'000;
 // With nothing to wait for, however short the linger time: looking more often
 // would cost more of a core than an idle capture may.
-constexpr int64_t kShortestIdleSleep = 5'000'000;
+constexpr int64_t kShortestIdleSleep = 10'000'000;
 constexpr int64_t kShortestSleep = 200'000;
 
 // Offsets inside a batch are 32-bit.
@@ -91,12 +91,14 @@ void Drain::Loop() {
   } catch (const std::exception& error) {
     failure_.Latch(std::string("the drain stopped: ") + error.what());
   }
+  if (failure_.count() > 0) ring_->signals().GiveUp();
   std::lock_guard lock(sealed_mutex_);
   sealed_.notify_all();
 }
 
 bool Drain::WorkAppeared() {
-  if (!Scan() || ready_ == cut_) return false;
+  if (!Scan()) return true;  // ends the loop
+  if (ready_ == cut_) return false;
   return seal_to_.load(std::memory_order_acquire) > cut_ ||
          ring_->signals().somebody_waits() || Due(base::MonotonicNanos());
 }
@@ -107,6 +109,7 @@ bool Drain::Published(uint64_t sequence) const {
 }
 
 bool Drain::Scan() {
+  if (failure_.count() > 0) return false;
   const uint32_t slots = ring_->header().extent.slots;
   while (ready_ - cut_ < slots && Published(ready_)) {
     ready_bytes_ += ring_->slot(ready_).bytes;

@@ -101,6 +101,14 @@ class HostSignals {
     freed_.notify_all();
   }
 
+  // Called when the drain failed: nothing will be freed any more, so every
+  // wait, now and later, ends as if the budget were spent.
+  void GiveUp() {
+    std::lock_guard lock(mutex_);
+    exhausted_ = true;
+    freed_.notify_all();
+  }
+
   // Wakes every producer for good; they drop what they hold.
   void Close() {
     std::lock_guard lock(mutex_);

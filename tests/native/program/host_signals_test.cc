@@ -270,6 +270,19 @@ TEST(WaitForSpaceTest, CloseWakesEverybody) {
   EXPECT_EQ(signals.WaitForSpace([] { return false; }), Waited::kClosed);
 }
 
+TEST(WaitForSpaceTest, GivingUpEndsEveryWait) {
+  const Deadline deadline(std::chrono::seconds(30));
+  HostSignals signals(kForever);
+  std::jthread producer([&] {
+    EXPECT_EQ(signals.WaitForSpace([] { return false; }), Waited::kExhausted);
+  });
+  while (!signals.somebody_waits()) std::this_thread::yield();
+  signals.GiveUp();
+  producer.join();
+  EXPECT_EQ(signals.WaitForSpace([] { return false; }), Waited::kExhausted);
+  EXPECT_EQ(signals.WaitForSpace([] { return true; }), Waited::kFreed);
+}
+
 TEST(WaitForSpaceTest, WakesTheDrain) {
   const Deadline deadline(std::chrono::seconds(30));
   HostSignals signals(kForever);
