@@ -2,13 +2,17 @@
 """Asserts what the benchmarks measure.
 
 Another tenant of the machine can spoil a measurement, and never improve one, so a
-row that falls short is measured again, at most twice.
+row that falls short is measured again, at most twice. Run them by themselves, on an
+idle machine:
+
+    pytest -m speed
 """
 
 from __future__ import annotations
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import pytest
 
 from jax_dmi import bench
 
@@ -26,6 +30,8 @@ def _holds(row: bench.Row) -> bool:
     return row.value >= bound if row.at_least else row.value <= bound
 
 
+@pytest.mark.speed
+@pytest.mark.timeout(1200)
 class SpeedTest(parameterized.TestCase):
     @parameterized.parameters(*bench.GROUPS)
     def test_every_row_is_where_it_should_be(self, group):
