@@ -169,6 +169,6 @@ def new_file(path: pathlib.Path) -> Iterator[BinaryIO]:
 
 def write_all(file: BinaryIO, data: bytes | np.ndarray) -> None:
     """Writes all bytes to an unbuffered file."""
-    rest = memoryview(data)
+    rest = memoryview(data) if isinstance(data, bytes) else data.data
     while len(rest):
         rest = rest[file.write(rest) :]

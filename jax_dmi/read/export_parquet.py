@@ -52,6 +52,7 @@ def _write(
 
 
 def _writer(file: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
+    names = [name for name in schema.names if name != "payload"]
     return pq.ParquetWriter(
         file,
         schema,
@@ -59,6 +60,6 @@ def _writer(file: BinaryIO, schema: pa.Schema) -> pq.ParquetWriter:
         # nor our dictionaries.
         compression="none",
         store_schema=False,
-        use_dictionary=_DICTIONARIES,
-        write_statistics=[name for name in schema.names if name != "payload"],
+        use_dictionary=_DICTIONARIES,  # pyright: ignore[reportArgumentType]
+        write_statistics=names,  # pyright: ignore[reportArgumentType]
     )

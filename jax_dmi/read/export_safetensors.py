@@ -14,6 +14,7 @@ import struct
 import numpy as np
 
 from jax_dmi import format as run_format
+from jax_dmi import records
 from jax_dmi.read import export
 from jax_dmi.read import frames
 from jax_dmi.read import payloads
@@ -68,26 +69,44 @@ def _write(source: export.Source, name_of: _Names, path: pathlib.Path) -> None:
     itemsize = [run_format.dtype_of(site.dtype).itemsize for site, _ in kinds]
     order = np.lexsort((which, -np.array(itemsize, np.int64)[which]))
     rows, which = source.rows.take(order), which[order]
-    ends = np.cumsum(rows.size)
-    header: dict[str, dict] = {}
-    others: dict[str, str] = {}
-    columns = zip(which.tolist(), (ends - rows.size).tolist(), ends.tolist())
-    for i, (kind, begin, end) in enumerate(columns):
-        site, shard = kinds[kind]
-        name = name_of(rows, i, site.name)
-        dtype, shape = _stored(site.dtype, shard.shape)
-        if dtype != _DTYPES.get(site.dtype):
-            others[name] = site.dtype
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-    about = {"format": "np"}
-    if others:
-        about["jax_dmi.dtypes"] = json.dumps(others)
-    text = json.dumps({"__metadata__": about, **header}, separators=(",", ":"))
-    encoded = text.encode() + b" " * (-len(text.encode()) % 8)
+    encoded = _header(kinds, which, rows, name_of)
     with export.new_file(path) as file:
         export.write_all(file, struct.pack("<Q", len(encoded)) + encoded)
         for part in payloads.chunks(source.files, rows.file, rows.place, rows.size):
             export.write_all(file, part)
+
+
+def _header(
+    kinds: list[tuple[run_format.SiteInfo, records.Shard]],
+    which: np.ndarray,
+    rows: run_rows.Rows,
+    name_of: _Names,
+) -> bytes:
+    """Returns the header of tensors that lie one behind the other."""
+    stored = [_stored(site.dtype, shard.shape) for site, shard in kinds]
+    ends = np.cumsum(rows.size)
+    names = name_of([kinds[k][0].name for k in which.tolist()], rows)
+    # Text, because there may be very many.
+    about = [
+        f'"dtype":{json.dumps(dtype)},"shape":{json.dumps(shape)},"data_offsets":'
+        for dtype, shape in stored
+    ]
+    columns = zip(names, which.tolist(), (ends - rows.size).tolist(), ends.tolist())
+    entries = [
+        f"{json.dumps(name)}:{{{about[kind]}[{begin},{end}]}}"
+        for name, kind, begin, end in columns
+    ]
+    others = {
+        name: kinds[kind][0].dtype
+        for name, kind in zip(names, which.tolist())
+        if kinds[kind][0].dtype not in _DTYPES
+    }
+    metadata = {"format": "np"}
+    if others:
+        metadata["jax_dmi.dtypes"] = json.dumps(others)
+    entries.insert(0, f'"__metadata__":{json.dumps(metadata)}')
+    text = f"{{{','.join(entries)}}}".encode()
+    return text + b" " * (-len(text) % 8)
 
 
 def _stored(dtype: str, shape: tuple[int, ...]) -> tuple[str, list[int]]:
@@ -132,14 +151,20 @@ class _Names:
         found = same_name & ~equal if distinct else equal
         return {names[i] for i in np.unique(name[order][1:][found])}
 
-    def __call__(self, rows: run_rows.Rows, i: int, name: str) -> str:
-        parts = []
-        if rows.flags[i] & run_format.HAS_STEP:
-            parts.append(f"step={rows.step[i]}")
-        if rows.flags[i] & run_format.HAS_LAYER:
-            parts.append(f"layer={rows.layer[i]}")
-        if name in self._by_device:
-            parts.append(f"device={rows.device[i]}")
-        if name in self._by_seq:
-            parts.append(f"seq={rows.seq[i]}")
-        return f"{name}@{','.join(parts)}" if parts else name
+    def __call__(self, names: list[str], rows: run_rows.Rows) -> list[str]:
+        """Returns the names of the tensors of rows, given those of their sites."""
+        several = np.array([name in self._by_device for name in names], bool)
+        doubled = np.array([name in self._by_seq for name in names], bool)
+        parts = zip(
+            _told("step", rows.step, rows.has_step),
+            _told("layer", rows.layer, rows.has_layer),
+            _told("device", rows.device, several),
+            _told("seq", rows.seq, doubled),
+        )
+        suffixes = [",".join(filter(None, found)) for found in parts]
+        return [f"{n}@{suffix}" if suffix else n for n, suffix in zip(names, suffixes)]
+
+
+def _told(label: str, values: np.ndarray, used: np.ndarray) -> list[str]:
+    columns = zip(values.tolist(), used.tolist())
+    return [f"{label}={value}" if tells else "" for value, tells in columns]

@@ -17,7 +17,9 @@ from jax_dmi import records
 from jax_dmi.read import mapped
 from jax_dmi.read import rows as run_rows
 from jax_dmi.read import segments
+from jax_dmi.read import sidecar
 from jax_dmi.read import storage as run_storage
+from jax_dmi.read import stream
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,11 +69,12 @@ def load(path: str) -> Loaded:
         header = {}
     check_version(path, header)
     found = []
+    every = set(names)
     for name in names:
         owner = run_storage.owner(name)
         if owner is not None:
             try:
-                found.append(_read(owner, name, storage.open(name)))
+                found.append(_read(storage, owner, name, every))
             except OSError as error:
                 raise errors.RunError(
                     f"{name} of {run_storage.shown(path)!r} cannot be read: {error}"
@@ -167,11 +170,20 @@ _cache: weakref.WeakValueDictionary[tuple, segments.Segment]
 _cache = weakref.WeakValueDictionary()
 
 
-def _read(owner: segments.Owner, name: str, file: mapped.File) -> segments.Segment:
+def _read(
+    storage: run_storage.Storage, owner: segments.Owner, name: str, names: set[str]
+) -> segments.Segment:
+    file = storage.open(name)
     key = (file.path, file.version, owner)
     found = _cache.get(key) if file.version else None
     if found is None:
-        found = segments.read(segments.scan(owner, name, file))
+        if sidecar.name_of(name) in names:
+            schema = stream.schema(file.data)
+            found = sidecar.load(storage, schema, owner, name, file)
+        if found is None:
+            found = segments.read(segments.scan(owner, name, file))
+            if sidecar.is_worth_it(found):
+                sidecar.save(storage, found)
         if file.version:
             _cache[key] = found
     return found

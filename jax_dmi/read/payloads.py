@@ -114,7 +114,7 @@ def _read(source: mapped.File, place: np.ndarray, out: np.ndarray) -> None:
     most = max(1, _MOST_BYTES // size)
     breaks = np.flatnonzero(np.diff(place) != size) + 1
     bounds = [0, *breaks.tolist(), len(place)]
-    target = memoryview(out.reshape(-1))
+    target = out.reshape(-1).data
     with source.opened() as fd:
         for begin, end in itertools.pairwise(bounds):
             for first in range(begin, end, most):
@@ -125,7 +125,7 @@ def _read(source: mapped.File, place: np.ndarray, out: np.ndarray) -> None:
 
 def _fill(source: mapped.File, fd: int | None, at: int, part: memoryview) -> None:
     if fd is None:
-        part[:] = memoryview(source.data)[at : at + len(part)]
+        part[:] = source.data.data[at : at + len(part)]
         return
     done = os.preadv(fd, (part,), at)
     while done < len(part):

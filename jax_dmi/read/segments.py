@@ -34,6 +34,12 @@ _DTYPES = {
 _INLINE = 12
 _INLINE_BEGIN = 4
 
+# Columns that are kept: those of the file but two, and the place of the payload.
+KEPT = (
+    *(name for name in headers.COLUMNS if name not in ("check", "payload")),
+    *("place", "size"),
+)
+
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Owner:
@@ -80,6 +86,7 @@ class Segment:
       gaps: Parts that cannot be read.
       closed: Whether the file ends as a stream has to.
       ends_in_zeros: Whether it ends in zeros instead.
+      batches: Batches that were found.
       records: Rows, sound or not.
       check: crc32c of the `check` column of all rows.
     """
@@ -97,6 +104,7 @@ class Segment:
     gaps: list[stream.Gap]
     closed: bool
     ends_in_zeros: bool
+    batches: int
     records: int
     check: int
 
@@ -166,6 +174,7 @@ def read(scanned: Scanned, thorough: bool = False) -> Segment:
         gaps=found.gaps,
         closed=found.closed,
         ends_in_zeros=found.zeros < found.size,
+        batches=len(found.rows),
         records=int(found.rows.sum()),
         check=_native.crc32c(check.view(np.uint8)),
     )
@@ -243,9 +252,19 @@ def _gathered(
 
 def _sound(columns: dict[str, np.ndarray], check: np.ndarray) -> np.ndarray:
     """Returns bool[n], which rows are as they were written."""
-    fixed = [columns[name] for name in list(headers.COLUMNS)[:10]]
-    fixed[5] = fixed[5].reshape(-1)
-    expected = _native.row_checks(*fixed, columns.pop("sizes"))
+    expected = _native.row_checks(
+        columns["seq"],
+        columns["site"],
+        columns["layout"],
+        columns["step"],
+        columns["layer"],
+        columns["labels"].reshape(-1),
+        columns["boundary"],
+        columns["time"],
+        columns["flags"],
+        columns["crc"],
+        columns.pop("sizes"),
+    )
     return (expected == check) & (columns["size"] >= 0)
 
 

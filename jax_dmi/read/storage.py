@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+import contextlib
 import dataclasses
 import json
 import os
@@ -35,9 +36,11 @@ class Storage(Protocol):
         Raises:
           OSError: The place cannot be read.
         """
+        ...
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of a small file, None if there is no such file."""
+        ...
 
     def open(self, name: str) -> mapped.File:
         """Opens a segment.
@@ -45,6 +48,11 @@ class Storage(Protocol):
         Raises:
           OSError: It cannot be read.
         """
+        ...
+
+    def keep(self, name: str, content: pa.Buffer) -> None:
+        """Writes a file that saves time later, if that is possible here."""
+        ...
 
 
 class Local:
@@ -78,6 +86,18 @@ class Local:
     def open(self, name: str) -> mapped.File:
         """Maps a file."""
         return mapped.open_file(os.path.join(self._root, name))
+
+    def keep(self, name: str, content: pa.Buffer) -> None:
+        """Writes a file that has its name only once it is complete."""
+        folder, base = os.path.split(os.path.join(self._root, name))
+        draft = os.path.join(folder, f".{base}.{os.getpid()}")
+        try:
+            with open(draft, "xb") as file:
+                file.write(content)
+            os.replace(draft, os.path.join(folder, base))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
 
 
 def _entries(path: str) -> list[os.DirEntry]:
@@ -117,6 +137,9 @@ class Remote:
             shutil.copyfileobj(source, copy, 1 << 22)
             copy.flush()
             return dataclasses.replace(mapped.open_file(copy.name), version=None)
+
+    def keep(self, name: str, content: pa.Buffer) -> None:
+        """Does nothing: only who writes a run writes to a store."""
 
 
 def connect(path: str) -> Storage:

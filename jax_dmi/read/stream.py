@@ -102,7 +102,7 @@ class _Scan:
 
     def __init__(self, file: np.ndarray) -> None:
         self._file = file
-        self._bytes = memoryview(file)
+        self._bytes = file.data
         self._words = file[: file.size // 8 * 8].view(np.int64)
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._metadata: list[dict[bytes, bytes]] = []

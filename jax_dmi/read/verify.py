@@ -275,7 +275,8 @@ class _Verification:
         columns = segment.columns
         self._whole.setdefault(key, []).append(columns["seq"])
         known = loading.described(columns["site"], columns["layout"], descriptions)
-        reasons = dict.fromkeys(np.flatnonzero(~known), "its site is not described")
+        unknown = np.flatnonzero(~known).tolist()
+        reasons = dict.fromkeys(unknown, "its site is not described")
         for i in range(len(segment)):
             if segments.payload_is_right(segment.file.data, columns, i) is False:
                 reasons[i] = "its payload is damaged"
