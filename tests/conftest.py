@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import pathlib
 import sys
 
@@ -18,6 +19,8 @@ def _prefer_the_installed_package() -> None:
         return
     checkout = _TESTS.parent
     sys.path[:] = [p for p in sys.path if pathlib.Path(p or ".").resolve() != checkout]
+    # In child processes too, which `-m` and `-c` start with the folder they run in.
+    os.environ["PYTHONSAFEPATH"] = "1"
 
 
 _prefer_the_installed_package()

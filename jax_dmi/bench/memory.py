@@ -58,7 +58,7 @@ def run() -> list[harness.Row]:
     taken = []
     for _ in range(5):
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, *arguments],
+            [sys.executable, "-P", "-c", _PROGRAM, *arguments],
             check=True,
             capture_output=True,
             text=True,
