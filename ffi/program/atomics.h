@@ -51,11 +51,17 @@ template <typename T>
 T AddSeqCst(T& word, T value) {
   return std::atomic_ref<T>(word).fetch_add(value, std::memory_order_seq_cst);
 }
-// On failure `expected` holds what was found.
+// On failure `expected` holds what was found; may fail without a reason.
 template <typename T>
-bool CompareExchangeRelaxed(T& word, T& expected, T desired) {
+bool CompareExchangeAcquire(T& word, T& expected, T desired) {
   return std::atomic_ref<T>(word).compare_exchange_weak(
-      expected, desired, std::memory_order_relaxed);
+      expected, desired, std::memory_order_acquire);
+}
+// Stores `desired` unless the word has changed from `expected`.
+template <typename T>
+void ReplaceRelease(T& word, T expected, T desired) {
+  std::atomic_ref<T>(word).compare_exchange_strong(
+      expected, desired, std::memory_order_release, std::memory_order_relaxed);
 }
 
 }  // namespace dmi::program

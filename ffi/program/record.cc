@@ -44,22 +44,32 @@ struct Taken {
 
 // Tries to advance the head by `units`. The tail is first taken from the
 // producers' cached copy: the real one is a bus round trip away on a device.
+//
+// Every tail is loaded after the head it is compared with. While the head
+// stays, which the exchange sees to, the tail is less than a lap behind it,
+// however long a producer sleeps in between; where the head moved, neither a
+// free nor a full ring is believed.
 Taken TryReserve(RingHeader& ring, uint32_t units) {
-  uint64_t head = LoadRelaxed(ring.head);
-  uint64_t tail = LoadAcquire(ring.cached_tail);
+  uint64_t head = LoadAcquire(ring.head);
   while (true) {
+    // Acquire: the drain has read the span before it is written again.
+    const uint64_t cached = LoadAcquire(ring.cached_tail);
     wire::Reservation where = wire::Reserve(
-        wire::Unpack(head), wire::Unpack(tail), units, ring.extent);
+        wire::Unpack(head), wire::Unpack(cached), units, ring.extent);
     if (!where.fits) {
-      // Acquire: the drain has read the span before it is written again.
-      tail = LoadAcquire(ring.tail);
-      StoreRelease(ring.cached_tail, tail);
-      head = LoadRelaxed(ring.head);
+      const uint64_t tail = LoadAcquire(ring.tail);
+      // Never back to an older tail.
+      if (tail != cached) ReplaceRelease(ring.cached_tail, cached, tail);
       where = wire::Reserve(wire::Unpack(head), wire::Unpack(tail), units,
                             ring.extent);
-      if (!where.fits) return {false, 0, 0, {}};
     }
-    if (CompareExchangeRelaxed(ring.head, head, wire::Pack(where.next))) {
+    if (!where.fits) {
+      const uint64_t now = LoadAcquire(ring.head);
+      if (now == head) return {false, 0, 0, {}};
+      head = now;
+      continue;
+    }
+    if (CompareExchangeAcquire(ring.head, head, wire::Pack(where.next))) {
       return {true, wire::Unpack(head).sequence, where.start, where.next};
     }
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "program/atomics.h"
 #include "support/deadline.h"
 #include "support/flow.h"
 
@@ -106,6 +107,47 @@ TEST(DropTest, AccountIsExactPerSite) {
         sites[producer].recorded + sites[producer].lost[wire::kLostOverflow],
         1000 * (producer + 1));
   }
+}
+
+// Each producer has at most one record in a ring that holds many, so the ring
+// is never full: whoever drops has compared heads and tails of different laps.
+TEST(DropTest, RingThatIsNotFullDropsNothing) {
+  const Deadline deadline(std::chrono::seconds(60));
+  constexpr uint64_t kProducers = 6;
+  constexpr uint64_t kEach = 4000;
+  Device device;
+  Flow flow(device,
+            {.bytes = 64 * 16,
+             .slots = 16,
+             .overflow = wire::Overflow::kDrop,
+             .wake_records = 1},
+            {.linger_nanos = 0});
+  flow.Start();
+  // What is freed: the tail's sequence, in full.
+  const auto freed = [&] {
+    const wire::Cursor tail =
+        wire::Unpack(program::LoadAcquire(flow.ring().header().tail));
+    return wire::Extend(tail.sequence, flow.drain().queued());
+  };
+  std::jthread consumer([&] {
+    while (!flow.queue().finished()) flow.queue().Pop(16, kForever);
+  });
+  {
+    std::vector<std::jthread> producers;
+    for (uint64_t producer = 0; producer < kProducers; ++producer) {
+      producers.emplace_back([&, producer] {
+        for (uint64_t i = 0; i < kEach; ++i) {
+          RecordOne(device, producer, i, 64);
+          const uint64_t after = flow.drain().reserved();
+          while (freed() < after) std::this_thread::yield();
+        }
+      });
+    }
+  }
+  flow.Stop();
+  consumer.join();
+  EXPECT_EQ(flow.lost(wire::kLostOverflow), 0u);
+  EXPECT_EQ(flow.recorded(), kProducers * kEach);
 }
 
 // A consumer that takes a batch and never gives it back stalls every producer
