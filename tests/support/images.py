@@ -83,27 +83,27 @@ def submission(arrays: Sequence[np.ndarray]) -> bytes:
     return bytes(place + bytes(-len(place) % ALIGN))
 
 
-def image(
-    definitions: int, submissions: Sequence[tuple[int, Sequence[np.ndarray]]]
-) -> bytes:
+def image(definitions: int, submissions: Sequence[tuple[int, bytes]]) -> bytes:
     """Returns the bytes an image must begin with; all behind them are 0.
 
     Args:
       definitions: Number of definitions.
-      submissions: Number of the definition and arguments, in submit order.
+      submissions: Number of the definition and bytes, in submit order.
     """
     header = max(-(-8 * definitions // ALIGN), 1) * ALIGN
-    body, starts = b"", {number: [] for number in range(definitions)}
-    for number, arrays in submissions:
-        starts[number].append((header + len(body)) // 4)
-        body += submission(arrays)
+    starts = {number: [] for number in range(definitions)}
+    end = header
+    for number, body in submissions:
+        starts[number].append(end // 4)
+        end += len(body)
     entries, listed = [], []
     for number in range(definitions):
-        entries += [len(starts[number]), (header + len(body)) // 4 + len(listed)]
+        entries += [len(starts[number]), end // 4 + len(listed)]
         listed += starts[number]
     head = np.array(entries, np.uint32).tobytes()
+    bodies = b"".join(body for _, body in submissions)
     tail = np.array(listed, np.uint32).tobytes()
-    return head + bytes(header - len(head)) + body + tail
+    return head + bytes(header - len(head)) + bodies + tail
 
 
 def leaves(tree) -> list[np.ndarray]:
