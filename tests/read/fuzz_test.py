@@ -131,6 +131,10 @@ def _check(path: pathlib.Path, written: dict[_Key, Rec], damaged: str) -> None:
             # Payloads are not checked when they are read.
             assert key in told, f"{record} is wrong and nobody says so"
     _use(run)
+    # Nothing else is blamed; validity bits matter to other readers only.
+    blamed = {(d.device, d.seq): d.reason for d in report.corrupt + report.truncated}
+    for key in blamed.keys() & right:
+        assert blamed[key] == "the validity of its step or layer is damaged", key
     lost = written.keys() - right
     corrupt = {d.file for d in report.corrupt}
     truncated = {d.file for d in report.truncated}
