@@ -97,7 +97,9 @@ class Monitor(window_control.WindowControl):
         exist: str = "error",
         attrs: Mapping[str, Any] | None = None,
     ) -> None:
-        ring = settings.size("ring_bytes", ring_bytes, least=128)
+        ring = settings.size(
+            "ring_bytes", ring_bytes, least=128, most=settings.MOST_RING_BYTES
+        )
         self._settings = settings.Settings(
             spec=capture_spec.CaptureSpec(
                 select=select,
@@ -108,23 +110,30 @@ class Monitor(window_control.WindowControl):
             every=settings.count("every", every, least=1),
             warmup=settings.count("warmup", warmup, least=0),
             ring_bytes=ring,
-            ring_slots=settings.count("ring_slots", ring_slots, least=2),
+            ring_slots=settings.count(
+                "ring_slots", ring_slots, least=2, most=settings.MOST_RING_SLOTS
+            ),
             staging_bytes=settings.size("staging_bytes", staging_bytes or ring),
             batch_bytes=settings.size("batch_bytes", batch_bytes),
-            batch_records=settings.count("batch_records", batch_records, least=1),
+            batch_records=settings.count(
+                "batch_records",
+                batch_records,
+                least=1,
+                most=settings.MOST_BATCH_RECORDS,
+            ),
             linger=settings.seconds("linger", linger),
             segment_bytes=settings.size("segment_bytes", segment_bytes),
             overflow=settings.choice("overflow", overflow, ("block", "drop")),
             stall_timeout=settings.seconds("stall_timeout", stall_timeout),
             checksum=bool(checksum),
             exist=settings.choice("exist", exist, ("error", "new")),
-            attrs=dict(attrs or {}),
+            attrs=settings.json_object("attrs", attrs),
         )
         if windows is not None or link is not None:
             raise errors.DmiValueError(
                 "windows= and link= are not available yet; leave them out."
             )
-        self._sink = _sink_of(run, sink, self._settings)
+        self._sink = session.sink_of(run, sink, self._settings)
         self._asked_devices = devices
         self._lock = threading.RLock()
         self._state = "new"
@@ -144,11 +153,7 @@ class Monitor(window_control.WindowControl):
           RunExistsError: The run exists and ``exist="error"``.
         """
         global _active
-        if _compat.tracing():
-            raise errors.StateError(
-                "Monitor.start inside a traced function would run once, at trace"
-                " time; start it around the call of the jitted function."
-            )
+        self._check_untraced("start")
         with _active_lock:
             if self._state != "new":
                 raise errors.StateError(
@@ -256,7 +261,8 @@ class Monitor(window_control.WindowControl):
           StateError: Another step is open, in whatever thread.
         """
         self._check_active("step")
-        number = settings.count("step", int(step), least=-(2**63))
+        self._check_untraced("step")
+        number = settings.count("step", step, least=-(2**63), most=2**63 - 1)
         with self._lock:
             if self._stepping is not None:
                 raise errors.StateError(
@@ -334,7 +340,7 @@ class Monitor(window_control.WindowControl):
         """
         self._check_started("boundaries")
         chosen = self._session.devices[0] if device is None else device
-        number = chosen if isinstance(chosen, int) else chosen.id
+        number = getattr(chosen, "id", chosen)
         if number not in {d.id for d in self._session.devices}:
             raise errors.DmiValueError(f"device={device!r} is not captured.")
         return self._session.accounts.boundaries(number)
@@ -360,22 +366,19 @@ class Monitor(window_control.WindowControl):
                 f"Monitor.{method} from the sink thread would wait for itself."
             )
 
+    def _check_untraced(self, method: str) -> None:
+        if _compat.tracing():
+            raise errors.StateError(
+                f"Monitor.{method} inside a traced function would run once, at trace"
+                " time; use it around the call of the jitted function."
+            )
+
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise errors.StateError(
                 "this Monitor belongs to the parent process; a forked child records"
                 " nothing."
             )
-
-
-def _sink_of(run: Any, sink: sinks.Sink | None, s: settings.Settings) -> sinks.Sink:
-    if (run is None) == (sink is None):
-        raise errors.DmiValueError(
-            f"run={run!r} with sink={sink!r}; give a run directory or a sink."
-        )
-    if sink is not None:
-        return sink
-    return sinks.ArrowSink(os.fspath(run), exist=s.exist, segment_bytes=s.segment_bytes)
 
 
 def _close_at_exit() -> None:

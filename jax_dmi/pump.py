@@ -113,7 +113,7 @@ class SinkPump:
         """Runs an operation of the sink, latching what it raises."""
         try:
             fn()
-        except Exception as error:  # The sink is the user's code.
+        except BaseException as error:  # The sink is the user's code.
             self._latch(error)
 
     def _latch(self, error: BaseException) -> None:
@@ -131,19 +131,19 @@ class SinkPump:
             return
         # Nothing of a batch may be referenced any more once this returns: that is
         # what gives its memory back to the ring.
-        batches = [_batch(lease) for lease in leases]
         write_many = getattr(self._sink, "write_many", None)
         if write_many is not None:
-            self._attempt(leases, lambda: write_many(batches))
+            self._attempt(leases, lambda: write_many([_batch(x) for x in leases]))
         else:
-            for lease, batch in zip(leases, batches):
-                self._attempt([lease], lambda batch=batch: self._sink.write(batch))
+            for lease in leases:
+                self._attempt([lease], lambda x=lease: self._sink.write(_batch(x)))
 
     def _attempt(self, leases: list[_native.Batch], write: Callable[[], None]) -> None:
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             write()
-        except Exception as raised:  # The sink is the user's code.
+        # The sink is the user's code, and a thread that ended would lose all else.
+        except BaseException as raised:
             if self.error is None:
                 raised.add_note("".join(traceback.format_exception(raised)))
             error = _without_frames(raised)
@@ -157,7 +157,7 @@ class SinkPump:
             self._changed.notify_all()
 
 
-def _without_frames(error: Exception) -> Exception:
+def _without_frames(error: BaseException) -> BaseException:
     """Drops the tracebacks of an error: their frames hold the batches."""
     found: list[BaseException] = [error]
     for link in found:

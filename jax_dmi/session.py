@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import secrets
 import time
 from typing import Any
@@ -75,10 +76,11 @@ class Session:
 
     def start(self) -> None:
         """Opens the sink and lets records in."""
-        self._sink.open(_run_info(self.settings, self.devices))
+        control.prepare_fences(self.devices)
         for device in jax.local_devices():
             ordinal = _compat.handler_ordinal(device)
             _native.deselect(ordinal, device.id, device not in self.devices)
+        self._sink.open(_run_info(self.settings, self.devices))
         self.pump.start()
         for capture in self._captures.values():
             capture.start()
@@ -90,8 +92,14 @@ class Session:
         What goes wrong is latched in the pump and the accounts.
         """
         capture_spec.install(None)
-        with contextlib.suppress(errors.FlushTimeoutError):
-            self.wait_for_programs(time.monotonic() + _PROGRAM_PATIENCE, None)
+        try:
+            with contextlib.suppress(errors.FlushTimeoutError):
+                self.wait_for_programs(time.monotonic() + _PROGRAM_PATIENCE, None)
+        finally:
+            self._write_rest()
+
+    def _write_rest(self) -> None:
+        """Writes what the rings hold and ends every thread, come what may."""
         for capture in self._captures.values():
             capture.stop()
         self._queue.close()
@@ -153,6 +161,38 @@ class Session:
 
     def _sync(self) -> None:
         getattr(self._sink, "sync", self._sink.flush)()
+
+
+def sink_of(run: Any, sink: sinks.Sink | None, s: settings.Settings) -> sinks.Sink:
+    """Returns the sink a Monitor was given, or one on its run.
+
+    Raises:
+      DmiError: Both or neither were given, or they cannot be used.
+    """
+    if (run is None) == (sink is None):
+        raise errors.DmiValueError(
+            f"run={run!r} with sink={sink!r}; give a run directory or a sink."
+        )
+    if sink is not None:
+        lacks = [
+            method
+            for method in ("open", "write", "flush", "close")
+            if isinstance(sink, type) or not callable(getattr(sink, method, None))
+        ]
+        if lacks:
+            raise errors.DmiTypeError(
+                f"sink={sink!r} is no sink: it cannot {', '.join(lacks)}; use an"
+                " object with the methods of jax_dmi.sinks.Sink."
+            )
+        return sink
+    if not isinstance(run, (str, bytes, os.PathLike)):
+        raise errors.DmiTypeError(
+            f"run={run!r} is a {type(run).__name__}; use a path or a URI."
+        )
+    path = os.fsdecode(run)
+    if not path or "\0" in path:
+        raise errors.DmiValueError(f"run={run!r} is no path; name a directory.")
+    return sinks.ArrowSink(path, exist=s.exist, segment_bytes=s.segment_bytes)
 
 
 def _run_info(s: settings.Settings, devices: tuple[jax.Device, ...]) -> sinks.RunInfo:

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import json
+import numbers
+import operator
 import re
 from typing import Any
 
@@ -19,19 +23,25 @@ _UNITS |= {f"{k}b": v for k, v in list(_UNITS.items()) if k not in ("", "b")}
 _UNITS |= {f"{k}ib": 1024 ** (i + 1) for i, k in enumerate("kmgt")}
 
 
-def size(parameter: str, value: Any, *, least: int = 1) -> int:
+MOST_BYTES = 2**62
+MOST_RING_BYTES = 64 << 30
+MOST_RING_SLOTS = 2**30
+MOST_BATCH_RECORDS = 2**32 - 1
+
+
+def size(parameter: str, value: Any, *, least: int = 1, most: int = MOST_BYTES) -> int:
     """Returns a size in bytes given as an int or a string like ``"256MiB"``.
 
     Raises:
-      DmiValueError: It is not a size, or smaller than ``least``.
+      DmiValueError: It is not a size, or not between ``least`` and ``most``.
     """
     number = None
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", value)
         if match and match[2].lower() in _UNITS:
             number = int(float(match[1]) * _UNITS[match[2].lower()])
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = value
+    else:
+        number = _index(value)
     if number is None:
         raise errors.DmiValueError(
             f"{parameter}={value!r} is not a size; use bytes or a string like '64MiB'."
@@ -40,21 +50,38 @@ def size(parameter: str, value: Any, *, least: int = 1) -> int:
         raise errors.DmiValueError(
             f"{parameter}={value!r} is too small; use at least {least} bytes."
         )
+    if number > most:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} is too large; use at most {most} bytes."
+        )
     return number
 
 
-def count(parameter: str, value: Any, *, least: int) -> int:
-    """Returns an integer of at least ``least``, or raises naming the parameter."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def count(parameter: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """Returns an integer in a range, or raises naming the parameter."""
+    number = _index(value)
+    if number is None or number < least or (most is not None and number > most):
+        limit = f">= {least}" if most is None else f"from {least} to {most}"
         raise errors.DmiValueError(
-            f"{parameter}={value!r} cannot be used; use an integer >= {least}."
+            f"{parameter}={value!r} cannot be used; use an integer {limit}."
         )
-    return value
+    return number
+
+
+def _index(value: Any) -> int | None:
+    """Returns an integer of any library as an int; None for what is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def seconds(parameter: str, value: Any) -> float:
     """Returns a time in seconds >= 0, or raises naming the parameter."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not value >= 0:
         raise errors.DmiValueError(
             f"{parameter}={value!r} is not a time; use seconds >= 0."
         )
@@ -70,14 +97,42 @@ def choice(parameter: str, value: Any, allowed: Sequence[str]) -> str:
     return value
 
 
+def json_object(parameter: str, value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns a copy of a mapping that JSON can hold, or raises saying why not."""
+    if not isinstance(value, (Mapping, type(None))):
+        raise errors.DmiTypeError(
+            f"{parameter}={value!r} is a {type(value).__name__}; use a dict."
+        )
+    try:
+        return json.loads(json.dumps(dict(value or {}), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = (
+            errors.DmiTypeError
+            if isinstance(error, TypeError)
+            else errors.DmiValueError
+        )
+        raise kind(
+            f"{parameter} cannot be kept as JSON ({error}); use strings, finite"
+            " numbers, booleans, None, lists and dicts."
+        ) from error
+
+
 def local_devices(devices: Any) -> tuple[jax.Device, ...]:
     """Returns the local devices to capture on; None means all of them."""
     local = tuple(jax.local_devices())
     if devices is None:
         return local
+    if isinstance(devices, str) or not isinstance(devices, Iterable):
+        raise errors.DmiValueError(
+            f"devices={devices!r} is no sequence; use a list of jax.Device."
+        )
     chosen = tuple(devices)
     if not chosen:
         raise errors.DmiValueError("devices=[] captures nothing; name a device.")
+    if len(set(chosen)) < len(chosen):
+        raise errors.DmiValueError(
+            f"devices={list(chosen)} names a device twice; name each once."
+        )
     for device in chosen:
         if device not in local:
             raise errors.DmiValueError(

@@ -6,6 +6,9 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "Native parts of jax_dmi.";
+  // A sink that hangs, or a daemon thread, keeps objects until the process is
+  // gone; at exit that is no news for the user.
+  nanobind::set_leak_warnings(false);
   dmi::python::BindBase(module);
   dmi::python::BindHandlers(module);
   dmi::python::BindBatch(module);

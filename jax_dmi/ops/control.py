@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from concurrent import futures
 import functools
+import threading
 import time
 from typing import Any
 
@@ -62,6 +63,17 @@ def set_step(
     return _dispatch("dmi_step", tuple(devices), words, multi)
 
 
+def prepare_fences(devices: Sequence[jax.Device]) -> None:
+    """Compiles the fences, which nothing can once the interpreter shuts down."""
+    for multi in _kinds(devices):
+        for group in [tuple(devices)] if multi else [(d,) for d in devices]:
+            _program("dmi_noop", group)
+
+
+def _kinds(devices: Sequence[jax.Device]) -> tuple[bool, ...]:
+    return (False, True) if len(devices) > 1 else (False,)
+
+
 def dispatch_fences(devices: Sequence[jax.Device]) -> list[Any]:
     """Dispatches programs that end after what this thread dispatched before.
 
@@ -75,8 +87,9 @@ def dispatch_fences(devices: Sequence[jax.Device]) -> list[Any]:
       Arrays that are ready once those programs have ended.
     """
     words = np.zeros(_WORDS, np.uint32)
-    kinds = (False, True) if len(devices) > 1 else (False,)
-    fences = [_dispatch("dmi_noop", tuple(devices), words, multi) for multi in kinds]
+    fences = [
+        _dispatch("dmi_noop", tuple(devices), words, multi) for multi in _kinds(devices)
+    ]
     return jax.tree.leaves(fences)
 
 
@@ -125,8 +138,19 @@ def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
     Compiled ahead of time and in a thread of its own, because meshes and other
     settings of the calling thread would become part of the program.
     """
-    with futures.ThreadPoolExecutor(1) as executor:
-        return executor.submit(_compile, target, devices).result()
+    compiled: futures.Future[Any] = futures.Future()
+
+    def compile_it() -> None:
+        try:
+            compiled.set_result(_compile(target, devices))
+        except BaseException as error:
+            compiled.set_exception(error)
+
+    # No executor: those take no work once the main thread has ended.
+    thread = threading.Thread(target=compile_it, name="jax_dmi compile")
+    thread.start()
+    thread.join()
+    return compiled.result()
 
 
 @jax.disable_jit(False)

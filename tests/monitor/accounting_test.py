@@ -166,6 +166,18 @@ class AccountingTest(parameterized.TestCase):
         self.assertEqual((stats.written, stats.dropped), (3, {"sink": 5}))
         self.assertTrue(_balanced(stats))
 
+    def test_a_sink_that_raises_what_ends_threads_is_counted_and_raised(self):
+        sink = memory_sink.GateSink(opened=True, errors=[SystemExit(3)])
+        monitor = dmi.Monitor(sink=sink).start()
+        _scan(3)().block_until_ready()
+        with self.assertRaisesRegex(dmi.CaptureError, "SystemExit"):
+            monitor.flush()
+        _scan(5)().block_until_ready()
+        with self.assertRaisesRegex(dmi.CaptureError, "SystemExit"):
+            monitor.close()
+        self.assertEqual(monitor.stats().dropped, {"sink": 3})
+        self.assertLen(sink.records, 5)
+
     def test_flush_times_out_on_a_sink_that_hangs(self):
         sink = memory_sink.GateSink()
         with dmi.Monitor(sink=sink) as monitor:

@@ -20,8 +20,8 @@ def _program(x):
     return dmi.record(x * 2, "doubled")
 
 
-def _monitor(**settings):
-    return dmi.Monitor(**{"sink": memory_sink.MemorySink(), **settings})
+def _monitor(run=None, **settings):
+    return dmi.Monitor(run, **{"sink": memory_sink.MemorySink(), **settings})
 
 
 class LifecycleTest(parameterized.TestCase):
@@ -139,11 +139,46 @@ class LifecycleTest(parameterized.TestCase):
         dict(exist="replace", why="exist"),
         dict(devices=[], why="devices"),
         dict(devices=["cpu:0"], why="devices"),
+        dict(devices=jax.devices()[:1] * 2, why="devices"),
+        dict(ring_bytes="1TiB", why="ring_bytes"),
+        dict(ring_slots=2**31, why="ring_slots"),
+        dict(batch_records=2**40, why="batch_records"),
+        dict(attrs={"rate": float("nan")}, why="attrs"),
+        dict(sink=None, run="", why="run"),
+        dict(sink=None, run="a\0b", why="run"),
     )
     def test_bad_arguments_are_named(self, why, **settings):
         with self.assertRaisesRegex(dmi.DmiError, why) as caught:
             _monitor(**settings).start()
         self.assertIsInstance(caught.exception, ValueError)
+
+    @parameterized.parameters(
+        dict(attrs={"when": object()}, why="attrs"),
+        dict(attrs=[1], why="attrs"),
+        dict(sink=3, why="open, write, flush, close"),
+        dict(sink=memory_sink.MemorySink, why="sink"),
+        dict(sink=None, run=3, why="run"),
+    )
+    def test_arguments_of_a_wrong_type_are_named(self, why, **settings):
+        with self.assertRaisesRegex(dmi.DmiTypeError, why):
+            _monitor(**settings)
+
+    @parameterized.parameters("1", 1.5, None, True, 2**63)
+    def test_a_step_is_an_integer_of_64_bits(self, step):
+        with _monitor() as monitor, self.assertRaisesRegex(dmi.DmiValueError, "step"):
+            with monitor.step(step):
+                pass
+
+    def test_a_step_inside_a_traced_function_is_refused(self):
+        with _monitor() as monitor:
+
+            @jax.jit
+            def traced(x):
+                with monitor.step(1):
+                    return x
+
+            with self.assertRaisesRegex(dmi.StateError, "traced"):
+                traced(jnp.ones(2))
 
     @parameterized.parameters(
         ("4096", 4096), ("64KiB", 65536), ("1.5 MiB", 3 << 19), ("2kb", 2000)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a process without ``close``: what was dispatched is still written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+import jax_dmi as dmi
+from support import isolated
+
+_PROGRAM = """
+import os, signal, sys, threading, time
+import jax
+import jax.numpy as jnp
+import jax_dmi as dmi
+from support import memory_sink
+
+RUN = sys.argv[1]
+
+@jax.jit
+def program(x):
+    def body(x, i):
+        return dmi.record(jnp.sin(x @ x), "x", layer=i), None
+    return jax.lax.scan(body, x, jnp.arange(40))[0]
+
+X = jnp.ones((120, 120))
+"""
+
+
+def _run(script: str, run: str = "", environment=None) -> str:
+    text = _PROGRAM + script
+    return isolated.run_python(["-c", text, run], environment or {}, 100.0)
+
+
+class ExitTest(parameterized.TestCase):
+    @parameterized.named_parameters(
+        ("in_flight", "m = dmi.Monitor(RUN).start(); program(X)", 40),
+        (
+            "many_in_flight_with_results_dropped",
+            "m = dmi.Monitor(RUN).start()\nfor _ in range(20): program(X)",
+            800,
+        ),
+        ("monitor_dropped", "dmi.Monitor(RUN).start(); program(X)", 40),
+        ("sys_exit", "m = dmi.Monitor(RUN).start(); program(X); sys.exit(0)", 40),
+        (
+            "inside_a_step",
+            "m = dmi.Monitor(RUN).start(); s = m.step(3); s.__enter__(); program(X)",
+            40,
+        ),
+        (
+            "signal_handler_that_exits",
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+            "m = dmi.Monitor(RUN).start(); program(X)\n"
+            "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
+            40,
+        ),
+        (
+            "first_step_after_the_main_thread_ended",
+            "m = dmi.Monitor(RUN).start()\n"
+            "def late():\n"
+            "    threading.main_thread().join()\n"
+            "    with m.step(5): program(X).block_until_ready()\n"
+            "threading.Thread(target=late).start()",
+            40,
+        ),
+    )
+    def test_everything_dispatched_is_written(self, script, count):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run")
+            _run(script, path)
+            run = dmi.open_run(path)
+            report = run.verify()
+            self.assertTrue(report.ok and report.closed, report)
+            self.assertEqual(report.dropped, {})
+            self.assertLen(run["x"], count)
+
+    def test_programs_of_four_devices_are_written(self):
+        script = """
+from jax.sharding import NamedSharding, PartitionSpec
+mesh = jax.make_mesh((4,), ("d",))
+m = dmi.Monitor(RUN).start()
+program(jax.device_put(X, NamedSharding(mesh, PartitionSpec("d"))))
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run")
+            _run(script, path, isolated.FOUR_DEVICES)
+            run = dmi.open_run(path)
+            self.assertTrue(run.verify().ok)
+            self.assertLen(list(run.select("x")), 160)
+
+    def test_a_hanging_sink_does_not_keep_the_process_or_speak_of_internals(self):
+        script = """
+import jax_dmi.session
+jax_dmi.session.SINK_PATIENCE = 0.5
+os.dup2(1, 2)
+sink = memory_sink.GateSink()
+m = dmi.Monitor(sink=sink).start()
+program(X)
+sink.entered.wait()
+"""
+        output = _run(script)
+        self.assertIn("the sink made no progress", output)
+        self.assertNotIn("leaked", output)
+
+
+if __name__ == "__main__":
+    absltest.main()
