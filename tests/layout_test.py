@@ -33,8 +33,8 @@ PYTHON_ARROWS = {
     "accounts": "format pump spec stats errors _native",
     "session": "accounts ops spec sinks stats settings pump errors _native _compat",
     "window_control": "errors",
-    "monitor": "window_control session ops spec read windows sinks stats settings pump errors _native"
-    " _compat",
+    "monitor": "window_control session ops spec read windows sinks stats settings"
+    " pump errors _native _compat",
     "oneshot": "monitor read errors",
     "replay": "read _compat errors _native",
     "view": "facade errors",
