@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
+
+#include "base/fork.h"
 
 namespace dmi::base {
 
@@ -28,7 +31,7 @@ class FailureLatch {
 
  private:
   std::atomic<uint64_t> count_{0};
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::string text_;
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork.h"
 #include "batch/columns.h"
 
 namespace dmi::batch {
@@ -28,6 +29,7 @@ class ColumnPool {
     return columns;
   }
   void Give(std::unique_ptr<Columns> columns) {
+    if (base::InForkedChild()) return;
     columns->Clear();
     std::lock_guard lock(mutex_);
     if (free_.size() < kKept) free_.push_back(std::move(columns));
@@ -35,7 +37,7 @@ class ColumnPool {
 
  private:
   static constexpr size_t kKept = 16;
-  std::mutex mutex_;
+  base::Mutex mutex_;
   std::vector<std::unique_ptr<Columns>> free_;
 };
 

@@ -6,13 +6,13 @@
 #define DMI_BATCH_QUEUE_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/fork.h"
 #include "batch/batch.h"
 
 namespace dmi::batch {
@@ -29,6 +29,7 @@ class BatchQueue {
   // Called by the consumer: waits for at least one batch and takes up to
   // `most`. Empty when `nanos` passed, or the queue is closed and empty.
   std::vector<std::shared_ptr<Batch>> Pop(size_t most, int64_t nanos) {
+    if (base::InForkedChild()) return {};
     std::unique_lock lock(mutex_);
     ready_.wait_for(lock, std::chrono::nanoseconds(nanos),
                     [&] { return closed_ || !batches_.empty(); });
@@ -58,8 +59,8 @@ class BatchQueue {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable ready_;
+  mutable base::Mutex mutex_;
+  base::Condition ready_;
   std::deque<std::shared_ptr<Batch>> batches_;
   bool closed_ = false;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -44,11 +45,18 @@ Drain::Drain(std::shared_ptr<ring::Ring> ring, int64_t device,
 Drain::~Drain() { Stop(); }
 
 void Drain::Start() {
+  if (base::InForkedChild()) {
+    throw std::runtime_error("a forked process cannot capture");
+  }
   thread_ = std::thread([this] { Loop(); });
 }
 
 void Drain::Stop() {
   if (!thread_.joinable()) return;
+  if (base::InForkedChild()) {
+    thread_.detach();  // it stayed in the parent
+    return;
+  }
   stopping_.store(true, std::memory_order_release);
   ring_->signals().WakeDrain();
   thread_.join();
@@ -62,6 +70,7 @@ uint64_t Drain::reserved() const {
 }
 
 uint64_t Drain::Seal(int64_t nanos) {
+  if (base::InForkedChild()) return queued();
   const uint64_t target = reserved();
   uint64_t seen = seal_to_.load(std::memory_order_relaxed);
   while (seen < target && !seal_to_.compare_exchange_weak(

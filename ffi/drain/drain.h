@@ -16,7 +16,6 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/fork.h"
 #include "batch/queue.h"
 #include "drain/transfer_log.h"
 #include "ring/ring.h"
@@ -46,6 +46,7 @@ class Drain {
   Drain(const Drain&) = delete;
   Drain& operator=(const Drain&) = delete;
 
+  // Throws std::runtime_error in a forked child.
   void Start();
 
   // Cuts everything that was published and ends the thread. Requires that no
@@ -105,8 +106,8 @@ class Drain {
   std::atomic<uint64_t> queued_{0};
   std::atomic<uint64_t> seal_to_{0};  // records before it are to be cut now
   std::atomic<bool> stopping_{false};
-  std::mutex sealed_mutex_;
-  std::condition_variable sealed_;
+  base::Mutex sealed_mutex_;
+  base::Condition sealed_;
   std::thread thread_;
 };
 

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/fork.h"
+
 namespace dmi::drain {
 
 enum class TransferKind : uint32_t {
@@ -44,7 +46,7 @@ class TransferLog {
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::deque<Transfer> log_;
 };
 

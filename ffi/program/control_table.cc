@@ -2,15 +2,14 @@
 // Control blocks, see the header.
 #include "program/control_table.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <new>
 
+#include "base/fork.h"
+
 namespace dmi::program {
 namespace {
-
-std::atomic<bool> forked{false};
 
 // Untouched gates cost no memory.
 uint64_t MakeGates() {
@@ -22,8 +21,6 @@ uint64_t MakeGates() {
 }
 
 }  // namespace
-
-bool InForkedChild() { return forked.load(std::memory_order_relaxed); }
 
 ControlTable& ControlTable::Host() {
   // Leaked: programs may run while the process exits.
@@ -52,10 +49,7 @@ wire::ControlBlock* ControlTable::Ensure(int32_t ordinal, int64_t device) {
   if (wire::ControlBlock* block = Find(ordinal)) return block;
   const int count = count_.load(std::memory_order_relaxed);
   if (count == kMaxDevices) throw std::bad_alloc();
-  if (count == 0) {
-    pthread_atfork(nullptr, nullptr,
-                   [] { forked.store(true, std::memory_order_relaxed); });
-  }
+  base::NoticeForks();
   auto* block = new wire::ControlBlock{};
   block->device = device;
   block->gates = MakeGates();

@@ -40,10 +40,6 @@ class ControlTable {
   std::mutex mutex_;
 };
 
-// True in a child made by fork: its rings have no drain. Installed with the
-// first control block.
-bool InForkedChild();
-
 }  // namespace dmi::program
 
 #endif  // DMI_PROGRAM_CONTROL_TABLE_H_

@@ -12,11 +12,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/fork.h"
 
 namespace dmi::program {
 
@@ -123,12 +123,12 @@ class HostSignals {
  private:
   const int64_t budget_;
   std::atomic<bool> asleep_{false};
-  std::mutex sleep_mutex_;
-  std::condition_variable wake_;
+  base::Mutex sleep_mutex_;
+  base::Condition wake_;
 
   std::atomic<int> waiting_{0};
-  std::mutex mutex_;
-  std::condition_variable freed_;
+  base::Mutex mutex_;
+  base::Condition freed_;
   // Guarded by mutex_.
   int64_t quiet_since_ = 0;
   int64_t spent_ = 0;

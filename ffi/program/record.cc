@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/fork.h"
 #include "program/atomics.h"
-#include "program/control_table.h"
 #include "program/host_signals.h"
 #include "program/inside.h"
 
@@ -194,7 +194,7 @@ void Record(ControlBlock& control, const RecordSite& site,
             const RecordLabels& labels, const void* payload, uint64_t bytes) {
   const auto* gates = reinterpret_cast<const uint32_t*>(control.gates);
   if (LoadRelaxed(gates[site.index]) != 0) return;
-  if (InForkedChild()) {
+  if (base::InForkedChild()) {
     AddRelaxed(control.lost[wire::kLostForked], uint64_t{1});
     return;
   }
@@ -219,6 +219,8 @@ void Uninstall(ControlBlock& control) {
   auto* ring = reinterpret_cast<RingHeader*>(LoadRelaxed(control.ring));
   if (ring == nullptr) return;
   StoreSeqCst(control.ring, uint64_t{0});
+  // Producers that were inside when a child was forked never leave in it.
+  if (base::InForkedChild()) return;
   SignalsOf(*ring).Close();
   // Copies are short and waits have just been ended, so this is a moment.
   while (LoadSeqCst(control.in_flight) != 0) {

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
 #include "wire/control.h"
 
 namespace dmi::program {
@@ -60,7 +61,7 @@ class SiteTable {
 
   const std::unique_ptr<Bucket[]> buckets_;
   std::atomic<bool> multi_device_{false};
-  mutable std::mutex mutex_;
+  mutable base::Mutex mutex_;
   std::unordered_map<uint64_t, std::string> sites_;
   std::unordered_map<uint64_t, std::string> layouts_;
   std::vector<uint64_t> order_;

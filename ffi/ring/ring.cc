@@ -108,6 +108,8 @@ uint64_t Ring::Lease(wire::Cursor end, uint64_t bytes) {
 }
 
 void Ring::Release(uint64_t id) {
+  // The list may be as another thread left it, halfway through a change.
+  if (base::InForkedChild()) return;
   {
     std::lock_guard lock(leases_mutex_);
     LeaseEntry& entry = leases_[id - first_lease_];

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/fork.h"
 #include "program/host_signals.h"
 #include "wire/control.h"
 #include "wire/slot.h"
@@ -93,7 +94,7 @@ class Ring {
   wire::RingHeader header_{};
   uint64_t populated_ = 0;
 
-  mutable std::mutex leases_mutex_;
+  mutable base::Mutex leases_mutex_;
   std::deque<LeaseEntry> leases_;  // ids first_lease_, first_lease_ + 1, ...
   uint64_t first_lease_ = 0;
   uint64_t pinned_ = 0;
