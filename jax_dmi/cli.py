@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = argv[:1] if argv and argv[0] in known else known
     args = _parser({name: _load(name) for name in asked}).parse_args(argv)
     try:
-        status = args.run(args)
+        status = args._command(args)
         sys.stdout.flush()
         return status
     except errors.DmiError as error:
@@ -63,5 +63,5 @@ def _parser(modules: dict[str, ModuleType]) -> argparse.ArgumentParser:
     for name, module in modules.items():
         added = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(added)
-        added.set_defaults(run=module.run)
+        added.set_defaults(_command=module.run)
     return parser

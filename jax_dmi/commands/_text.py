@@ -64,3 +64,13 @@ def _print_plain(columns, cells, title, right) -> None:
             for cell, width, column in zip(line, widths, columns)
         )
         print("  ".join(padded).rstrip())
+
+
+def size(count: int) -> str:
+    """Returns a number of bytes as people write it."""
+    number = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"

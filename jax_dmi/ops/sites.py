@@ -24,7 +24,7 @@ import numpy as np
 from jax_dmi import errors
 from jax_dmi import spec as capture_spec
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ROOM = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NAME = re.compile(r"[A-Za-z0-9_.:/\-\[\]]{1,200}")
 
 # Bits of one element as stored; the widths below a byte are packed.
@@ -90,9 +90,9 @@ def check_name(name: Any, parameter: str = "name") -> str:
 
 
 def source() -> str:
-    """Returns ``file:line`` of the nearest caller outside this package."""
+    """Returns ``file:line`` of the nearest caller outside the operations."""
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back and frame.f_code.co_filename.startswith(_ROOM):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of runs; needs matplotlib."""
+
+from __future__ import annotations
+
+from jax_dmi.view import plots
+
+DRAW = {
+    "rms": plots.rms,
+    "histogram": plots.histogram,
+    "image": plots.image,
+    "losses": plots.losses,
+}
