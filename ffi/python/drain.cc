@@ -76,6 +76,11 @@ class Capture {
         std::move(queue));
   }
 
+  // Programs must not find the ring when it is gone.
+  ~Capture() { Stop(); }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
   void Start() {
     program::StoreRelaxed(control_.progress, uint64_t{0});
     for (uint32_t kind = 0; kind < wire::kProgramKinds; ++kind) {
@@ -99,7 +104,11 @@ class Capture {
 
   // No producer is left, and every record is queued, once this returns.
   void Stop() {
-    program::Uninstall(control_);
+    // By now the ring of another capture may be in its place.
+    if (program::LoadRelaxed(control_.ring) ==
+        reinterpret_cast<uint64_t>(&ring_->header())) {
+      program::Uninstall(control_);
+    }
     drain_->Stop();
   }
 
