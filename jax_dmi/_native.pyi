@@ -233,7 +233,7 @@ class ReplayStaging:
 class ReplayPlan:
     """The submissions of one upload."""
 
-    def __init__(self, staging: ReplayStaging, definitions: Sequence[object]) -> None: ...
+    def __init__(self, staging: ReplayStaging, definitions: Sequence[object], limit: int = 8589934528) -> None: ...
 
     def submit(self, definition: int, arguments: object) -> int:
         """

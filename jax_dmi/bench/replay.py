@@ -93,8 +93,8 @@ class _Compilations:
         self.count = 0
         jax.monitoring.register_event_duration_secs_listener(self._note)
 
-    def _note(self, event: str, duration: float, **kwargs: Any) -> None:
-        del duration, kwargs
+    def _note(self, event: str, duration_secs: float, **kwargs: Any) -> None:
+        del duration_secs, kwargs
         self.count += event.endswith("backend_compile_duration")
 
 
@@ -198,6 +198,10 @@ def _pack_bandwidth() -> harness.Row:
     )
 
 
+def _temporary_bytes(program: Any, *args: Any) -> int:
+    return program.lower(*args).compile().memory_analysis().temp_size_in_bytes
+
+
 def _unpack(name: str, arguments: list, use: Callable) -> harness.Row:
     """Compares a program that unpacks with one that gets the same arrays."""
     arena = dmi.ReplayArena()
@@ -208,13 +212,7 @@ def _unpack(name: str, arguments: list, use: Callable) -> harness.Row:
     index = jax.device_put(np.int32(0))
     packed = jax.jit(lambda block, index: use(block.unpack(kind, index)))
     direct = jax.jit(use)
-    temporary = {
-        key: compiled.memory_analysis().temp_size_in_bytes
-        for key, compiled in (
-            ("packed", packed.lower(block, index).compile()),
-            ("direct", direct.lower(plain).compile()),
-        )
-    }
+    copied = _temporary_bytes(packed, block, index) - _temporary_bytes(direct, plain)
     repeat = 2 if sum(a.nbytes for a in args) > _LARGE // 2 else 100
 
     def loop(fn, *args):
@@ -228,7 +226,6 @@ def _unpack(name: str, arguments: list, use: Callable) -> harness.Row:
         }
     )
     per_call = {k: [v / repeat for v in values] for k, values in times.items()}
-    copied = temporary["packed"] - temporary["direct"]
     return harness.row(
         f"replay: unpacked / plain argument, {name}",
         harness.ratios(times["unpacked"], times["plain"]),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
+from typing import NoReturn
 import weakref
 
 import jax
@@ -283,7 +284,7 @@ class Plan:
         banks.exchange(self._bank, bank)
         self._bank = bank
 
-    def _complain_of(self, definition: Any) -> None:
+    def _complain_of(self, definition: Any) -> NoReturn:
         if not isinstance(definition, Definition):
             raise errors.DmiTypeError(
                 f"definition={definition!r} must be what define() returned."

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax.core import Tracer
 import jax.numpy as jnp
 import numpy as np
 
@@ -56,7 +57,7 @@ class ReplayBlock:
             return self._counts[number]
         self._check_words()
         count = _entry(self.words, number)[0].astype(jnp.int32)
-        return count if isinstance(count, jax.core.Tracer) else int(count)
+        return count if isinstance(count, Tracer) else int(count)
 
     def unpack(self, definition: Definition, index: int | jax.Array) -> Any:
         """Returns the arguments of one submission as arrays.
@@ -137,7 +138,7 @@ class ReplayBlock:
                 f"block has words of shape {self.words.shape}: several blocks were"
                 " stacked; use it inside vmap."
             )
-        if isinstance(self.words, jax.core.Tracer):
+        if isinstance(self.words, Tracer):
             if axes := _compat.varying_axes(jax.typeof(self.words)):
                 raise errors.DmiValueError(
                     f"block is split over the mesh axes {sorted(axes)} here; pass it to"
@@ -149,8 +150,8 @@ class ReplayBlock:
                 " a constant of the program; pass the block as an argument."
             )
 
-    def _checked_index(self, definition: Definition, index: Any) -> jax.Array:
-        if isinstance(index, jax.core.Tracer):
+    def _checked_index(self, definition: Definition, index: Any) -> Any:
+        if isinstance(index, Tracer):
             if index.shape or not jnp.issubdtype(index.dtype, jnp.integer):
                 raise errors.DmiTypeError(
                     f"index={index!r} must be an integer scalar; for several"
@@ -174,19 +175,24 @@ class ReplayBlock:
         return _beside(self.words, np.int32(place))
 
 
+def _unflatten(definitions: tuple[Definition, ...], children: Any) -> ReplayBlock:
+    (words,) = children
+    return ReplayBlock(words, definitions)
+
+
 jax.tree_util.register_pytree_with_keys(
     ReplayBlock,
     lambda block: (
         ((jax.tree_util.GetAttrKey("words"), block.words),),
         block.definitions,
     ),
-    lambda definitions, children: ReplayBlock(*children, definitions),
+    _unflatten,
     lambda block: ((block.words,), block.definitions),
 )
 
 
 def _is_traced(value: Any) -> bool:
-    return isinstance(value, jax.core.Tracer)
+    return isinstance(value, Tracer)
 
 
 def _check_width(definition: Definition) -> None:

@@ -120,7 +120,7 @@ def _exact(where: str, value: Any, dtype: np.dtype) -> np.ndarray:
     try:
         with np.errstate(all="ignore"):
             cast = np.asarray(value, dtype=dtype)
-        same = _same(cast.astype(object)[()], value)
+        same = _same(cast.astype(object).item(), value)
     except (OverflowError, TypeError, ValueError):
         cast, same = None, False
     if cast is None or not same:
