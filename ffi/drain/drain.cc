@@ -89,10 +89,8 @@ void Drain::Loop() {
       const bool stopping = stopping_.load(std::memory_order_acquire);
       if (!Scan()) break;
       CutDue(stopping);
-      // Not before the first record: a device that records nothing costs
-      // nothing.
-      if (ready_ > 0) ring_->PopulateAhead(reached_unit_);
       if (stopping) break;
+      ring_->PopulateAhead(cut_, reached_unit_);
       ring_->signals().DrainSleep(SleepNanos(base::MonotonicNanos()), [&] {
         return stopping_.load(std::memory_order_acquire) || WorkAppeared();
       });

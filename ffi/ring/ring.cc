@@ -17,7 +17,7 @@ namespace dmi::ring {
 namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
-constexpr uint64_t kPopulateStep = 16u << 20;
+constexpr uint64_t kMostAhead = 64u << 20;
 
 uint64_t RoundUp(uint64_t value, uint64_t step) {
   return (value + step - 1) / step * step;
@@ -83,21 +83,23 @@ const wire::Slot& Ring::slot(uint64_t sequence) const {
       slots_.data())[sequence & (header_.extent.slots - 1)];
 }
 
-void Ring::PopulateAhead(uint32_t position) {
-  if (populated_ == payload_.size()) return;
-  // Populating is for the first lap; where it fails, producers fault instead.
-  const uint64_t reached = uint64_t{position} * wire::kPayloadUnit;
-  const uint64_t wanted = std::min(
-      payload_.size(), RoundUp(reached + 2 * kPopulateStep, kPopulateStep));
+void Pages::PopulateAhead(uint64_t reached) {
+  if (populated_ == size_) return;
+  // Four times what is in use: a lone record takes no memory in advance.
+  const uint64_t ahead = reached + std::min(4 * reached, kMostAhead);
+  const uint64_t wanted =
+      ahead >= size_ ? size_ : ahead / kHugePage * kHugePage;
   if (wanted <= populated_) return;
 #ifdef MADV_POPULATE_WRITE
-  if (populated_ == 0) {
-    madvise(slots_.data(), slots_.size(), MADV_POPULATE_WRITE);
-  }
-  madvise(payload_.data() + populated_, wanted - populated_,
-          MADV_POPULATE_WRITE);
+  // Where it fails, producers take the faults instead.
+  madvise(data_ + populated_, wanted - populated_, MADV_POPULATE_WRITE);
 #endif
   populated_ = wanted;
+}
+
+void Ring::PopulateAhead(uint64_t sequence, uint32_t position) {
+  slots_.PopulateAhead(sequence * sizeof(wire::Slot));
+  payload_.PopulateAhead(uint64_t{position} * wire::kPayloadUnit);
 }
 
 uint64_t Ring::Lease(wire::Cursor end, uint64_t bytes) {

@@ -38,12 +38,18 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
 
+  // Brings pages beyond `reached` bytes into memory before producers get there,
+  // so that on the first lap they do not take the page faults: in proportion to
+  // what is in use, up to some tens of MiB. One thread.
+  void PopulateAhead(uint64_t reached);
+
   uint8_t* data() const { return data_; }
   uint64_t size() const { return size_; }
 
  private:
   uint8_t* data_ = nullptr;
   uint64_t size_ = 0;
+  uint64_t populated_ = 0;
 };
 
 class Ring {
@@ -61,10 +67,10 @@ class Ring {
   const uint8_t* payload() const { return payload_.data(); }
   uint64_t payload_bytes() const { return payload_.size(); }
 
-  // Called by the drain: brings the pages ahead of `position` into memory, so
-  // that on the first lap producers do not take the page faults. A few tens of
-  // MiB ahead; costs nothing once the whole ring is in memory.
-  void PopulateAhead(uint32_t position);
+  // Called by the drain, which has reached this record and this unit: brings
+  // pages ahead of them into memory. Costs nothing once the whole ring is
+  // there.
+  void PopulateAhead(uint64_t sequence, uint32_t position);
 
   // ---- Leases: spans handed out, in order, and freed in any order ----
 
@@ -92,8 +98,6 @@ class Ring {
   Pages boundaries_;
   program::HostSignals signals_;
   wire::RingHeader header_{};
-  uint64_t populated_ = 0;
-
   mutable base::Mutex leases_mutex_;
   std::deque<LeaseEntry> leases_;  // ids first_lease_, first_lease_ + 1, ...
   uint64_t first_lease_ = 0;
