@@ -81,7 +81,7 @@ def _index(value: Any) -> int | None:
 def seconds(parameter: str, value: Any) -> float:
     """Returns a time in seconds >= 0, or raises naming the parameter."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not value >= 0:
+    if not real or not float(value) >= 0:
         raise errors.DmiValueError(
             f"{parameter}={value!r} is not a time; use seconds >= 0."
         )

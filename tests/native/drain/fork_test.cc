@@ -96,7 +96,7 @@ TEST_F(ForkTest, ChildOfABusyParentNeverWaits) {
                 flow->drain().Seal(kForever);
                 flow->queue().Pop(1, 0);
                 flow->ring().pinned();
-                          flow->Stop();
+                flow->Stop();
                 flow.reset();
                 return 0;
               }),
