@@ -7,12 +7,14 @@ batch only while the sink writes it.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 import dataclasses
 import functools
 import threading
 import time
 import traceback
+import weakref
 
 from jax_dmi import _native
 from jax_dmi import errors
@@ -23,6 +25,7 @@ from jax_dmi.sinks import base
 # the interpreter lock, which a busy main thread makes slow.
 _GROUP = 8
 _POLL_SECONDS = 0.5
+_ABANDON_SECONDS = 1.0
 
 
 # Records and payload bytes by (device, site id).
@@ -59,12 +62,14 @@ class SinkPump:
         self._changed = threading.Condition()
         self._handled: dict[int, int] = {}
         self._beats = 0
+        self._abandoned = False
         self._written: Tally = {}
         self._failed: Tally = {}
         self.error: BaseException | None = None
 
     def start(self) -> None:
         """Starts the thread."""
+        _started.add(self)
         self._thread.start()
 
     @property
@@ -109,6 +114,13 @@ class SinkPump:
                 return False
         return True
 
+    def abandon(self) -> None:
+        """Ends the thread after the write it is in; what is queued stays there."""
+        self._abandoned = True
+        self._queue.close()
+        if self._thread.is_alive():
+            self._thread.join(_ABANDON_SECONDS)
+
     def call(self, fn: Callable[[], None]) -> None:
         """Runs an operation of the sink, latching what it raises."""
         try:
@@ -122,7 +134,7 @@ class SinkPump:
                 self.error = error
 
     def _run(self) -> None:
-        while not self._queue.finished:
+        while not (self._queue.finished or self._abandoned):
             self._write(self._queue.pop(_GROUP, _POLL_SECONDS))
             self._beats += 1
 
@@ -155,6 +167,17 @@ class SinkPump:
                 _add(self._written if i < done else self._failed, lease)
                 self._handled[lease.device] = lease.last_seq + 1
             self._changed.notify_all()
+
+
+# An interpreter that shuts down ends daemon threads wherever they take its lock
+# again; inside native code that aborts the process.
+@atexit.register
+def _abandon_all() -> None:
+    for pump in list(_started):
+        pump.abandon()
+
+
+_started: weakref.WeakSet[SinkPump] = weakref.WeakSet()
 
 
 def _without_frames(error: BaseException) -> BaseException:

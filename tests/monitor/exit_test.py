@@ -106,6 +106,20 @@ sink.entered.wait()
         self.assertIn("the sink made no progress", output)
         self.assertNotIn("leaked", output)
 
+    def test_an_interrupted_close_does_not_abort_the_process(self):
+        script = """
+def interrupted():
+    raise KeyboardInterrupt
+
+m = dmi.Monitor(sink=memory_sink.MemorySink()).start()
+m._session.end = interrupted
+try:
+    m.close()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+        self.assertIn("interrupted", _run(script))
+
 
 if __name__ == "__main__":
     absltest.main()
