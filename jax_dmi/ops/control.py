@@ -148,8 +148,12 @@ def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
 
     # No executor: those take no work once the main thread has ended.
     thread = threading.Thread(target=compile_it, name="jax_dmi compile")
-    thread.start()
-    thread.join()
+    try:
+        thread.start()
+    except RuntimeError:  # Nor do new threads begin then, from Python 3.12 on.
+        compile_it()
+    else:
+        thread.join()
     return compiled.result()
 
 
