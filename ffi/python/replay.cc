@@ -184,7 +184,8 @@ void BindReplay(nb::module_& module) {
                     uint64_t>(),
            nb::arg("staging"), nb::arg("definitions"),
            nb::arg("limit") = wire::kMaxArenaBytes)
-      .def("submit", &Plan::Submit, nb::arg("definition"), nb::arg("arguments"),
+      .def("submit", &Plan::Submit, nb::arg("definition"),
+           nb::arg("arguments").none(),
            "Packs a submission and returns its index, -1 if the arguments are"
            " not plainly right, -2 if it does not fit.")
       .def("submit_leaves", &Plan::SubmitLeaves, nb::arg("definition"),
