@@ -45,6 +45,9 @@ def layout_descriptor(id: int) -> str | None:
 def site_ids() -> list[int]:
     """Ids of the instantiated sites, by index."""
 
+def add_site(id: int, descriptor: str) -> int:
+    """Adds a site unless it is known; returns the index of its gate."""
+
 def multi_device_site_seen() -> bool:
     """Whether a program of several devices that records was instantiated."""
 
@@ -154,6 +157,12 @@ class Capture:
 
     def set_multi_device_step(self, step: int, has_step: bool, recording: bool) -> None: ...
 
+    def set_gates(self, indices: Sequence[int], closed: bool) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
     def seal(self, seconds: float) -> int:
         """
         Queues every record reserved before the call; returns the sequence after the last one that was.
@@ -235,7 +244,7 @@ class ReplayPlan:
 
     def __init__(self, staging: ReplayStaging, definitions: Sequence[object], limit: int = 8589934528) -> None: ...
 
-    def submit(self, definition: int, arguments: object) -> int:
+    def submit(self, definition: int, arguments: object | None) -> int:
         """
         Packs a submission and returns its index, -1 if the arguments are not plainly right, -2 if it does not fit.
         """

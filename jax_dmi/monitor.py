@@ -18,6 +18,7 @@ import numpy as np
 
 from jax_dmi import _compat
 from jax_dmi import errors
+from jax_dmi import run_control
 from jax_dmi import session
 from jax_dmi import settings
 from jax_dmi import sinks
@@ -29,7 +30,7 @@ _active_lock = threading.Lock()
 _active: Monitor | None = None
 
 
-class Monitor(window_control.WindowControl):
+class Monitor(run_control.RunControl, window_control.WindowControl):
     """Captures what the programs of this process record, into a run.
 
     While a Monitor is active, every ``record`` in every program of every thread

@@ -22,10 +22,12 @@ from jax_dmi import _native
 from jax_dmi import accounts
 from jax_dmi import errors
 from jax_dmi import ops
+from jax_dmi import pauses
 from jax_dmi import pump
 from jax_dmi import settings
 from jax_dmi import sinks
 from jax_dmi import spec as capture_spec
+from jax_dmi import switches
 from jax_dmi.ops import control
 
 # How long the end of a session waits for a sink that makes no progress, and for
@@ -58,6 +60,8 @@ class Session:
         }
         self.pump = pump.SinkPump(self._queue, sink)
         self.accounts = accounts.Accounts(self._captures, self.pump)
+        self.switches = switches.Switches(self._captures, self._set_gates)
+        self.pauses = pauses.Pauses(self._pause, self._resume)
 
     def _capture(self, s: settings.Settings, device: jax.Device) -> _native.Capture:
         return _native.Capture(
@@ -84,6 +88,7 @@ class Session:
         self.pump.start()
         for capture in self._captures.values():
             capture.start()
+        self.switches.start()
         capture_spec.install(self.settings.spec)
 
     def end(self) -> None:
@@ -92,6 +97,7 @@ class Session:
         What goes wrong is latched in the pump and the accounts.
         """
         capture_spec.install(None)
+        self.pauses.end()
         try:
             with contextlib.suppress(errors.FlushTimeoutError):
                 self.wait_for_programs(time.monotonic() + _PROGRAM_PATIENCE, None)
@@ -102,6 +108,7 @@ class Session:
         """Writes what the rings hold and ends every thread, come what may."""
         for capture in self._captures.values():
             capture.stop()
+        self.switches.end()
         self._queue.close()
         self.hung = not self.pump.join(SINK_PATIENCE)
         self.accounts.freeze()
@@ -126,6 +133,19 @@ class Session:
             # that the step could overtake.
             for capture in self._captures.values():
                 capture.set_multi_device_step(step or 0, step is not None, recording)
+
+    def _set_gates(self, changes: list[tuple[int, bool]]) -> None:
+        control.set_gates(self.devices, changes, False)
+        if len(self.devices) > 1:
+            control.set_gates(self.devices, changes, True)
+
+    def _pause(self) -> None:
+        for capture in self._captures.values():
+            capture.pause()
+
+    def _resume(self) -> None:
+        for capture in self._captures.values():
+            capture.resume()
 
     def wait_for_programs(self, deadline: float, wait: Any) -> None:
         """Waits for what was dispatched before, see ``Monitor.flush``."""

@@ -13,6 +13,7 @@ stays behind was dropped by a transformation, or only ever traced.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 import itertools
 
@@ -109,6 +110,21 @@ def note_lowered(spec: CaptureSpec, serial: int | None) -> None:
     """Strikes off a record that reached a lowered program, or ran at once."""
     if serial is not None:
         _not_lowered.get(spec, {}).pop(serial, None)
+
+
+_watcher: Callable[[int, str, str], None] | None = None
+
+
+def watch_sites(watcher: Callable[[int, str, str], None] | None) -> None:
+    """Has ``watcher(id, descriptor, name)`` called for every site lowered."""
+    global _watcher
+    _watcher = watcher
+
+
+def note_site(number: int, descriptor: str, name: str) -> None:
+    """Tells the watcher, if there is one, of a site being lowered."""
+    if _watcher is not None:
+        _watcher(number, descriptor, name)
 
 
 def never_lowered(spec: CaptureSpec) -> list[Site]:

@@ -105,7 +105,7 @@ void Drain::Loop() {
 
 bool Drain::WorkAppeared() {
   if (!Scan()) return true;  // ends the loop
-  if (ready_ == cut_) return false;
+  if (ready_ == cut_ || paused_.load(std::memory_order_relaxed)) return false;
   return seal_to_.load(std::memory_order_acquire) > cut_ ||
          ring_->signals().somebody_waits() || Due(base::MonotonicNanos());
 }
@@ -153,7 +153,22 @@ bool Drain::Due(int64_t now) const {
   return now - oldest >= options_.linger_nanos;
 }
 
+void Drain::Pause() {
+  std::lock_guard lock(cut_mutex_);
+  paused_.store(true, std::memory_order_relaxed);
+}
+
+void Drain::Resume() {
+  {
+    std::lock_guard lock(cut_mutex_);
+    paused_.store(false, std::memory_order_relaxed);
+  }
+  ring_->signals().WakeDrain();
+}
+
 void Drain::CutDue(bool everything) {
+  std::lock_guard lock(cut_mutex_);
+  if (paused_.load(std::memory_order_relaxed) && !everything) return;
   while (ready_ != cut_) {
     const bool forced = everything ||
                         seal_to_.load(std::memory_order_acquire) > cut_ ||
@@ -165,6 +180,7 @@ void Drain::CutDue(bool everything) {
 }
 
 int64_t Drain::SleepNanos(int64_t now) const {
+  if (paused_.load(std::memory_order_relaxed)) return kLongestSleep;
   // A seal waits for records that are reserved but not yet published.
   if (seal_to_.load(std::memory_order_acquire) > queued()) {
     return kShortestSleep;

@@ -58,6 +58,11 @@ class Drain {
   // should be when `nanos` passed first or the drain failed.
   uint64_t Seal(int64_t nanos);
 
+  // Cuts nothing from the return of Pause until Resume; a stop cuts all the
+  // same. Pause blocks while a batch is being cut.
+  void Pause();
+  void Resume();
+
   // Sequence after the last record reserved so far.
   uint64_t reserved() const;
   // Sequence after the last record queued so far.
@@ -106,6 +111,8 @@ class Drain {
   std::atomic<uint64_t> queued_{0};
   std::atomic<uint64_t> seal_to_{0};  // records before it are to be cut now
   std::atomic<bool> stopping_{false};
+  base::Mutex cut_mutex_;            // held while batches are cut
+  std::atomic<bool> paused_{false};  // changes under cut_mutex_
   base::Mutex sealed_mutex_;
   base::Condition sealed_;
   std::thread thread_;

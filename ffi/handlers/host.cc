@@ -12,6 +12,7 @@
 #include "handlers/registrations.h"
 #include "program/boundary.h"
 #include "program/control_table.h"
+#include "program/gates.h"
 #include "program/record.h"
 #include "wire/dtype.h"
 #include "wire/slot.h"
@@ -193,6 +194,22 @@ ffi::Error StepExecute(int32_t ordinal, ffi::BufferR1<ffi::U32> words,
   return ffi::Error::Success();
 }
 
+// u32[n]: the kind of the program, then packed changes.
+ffi::Error GateExecute(int32_t ordinal, ffi::BufferR1<ffi::U32> words,
+                       ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
+  if (words.element_count() == 0) {
+    return ffi::Error::InvalidArgument("dmi_gate: the operand is empty");
+  }
+  wire::ControlBlock* control = program::ControlTable::Host().Find(ordinal);
+  if (control == nullptr) return ffi::Error::Success();
+  const uint32_t* word = words.typed_data();
+  const auto kind = word[0] != 0 ? wire::kMultiDevice : wire::kSingleDevice;
+  for (size_t i = 1; i < words.element_count(); ++i) {
+    program::SetGate(*control, program::GateChange::Unpack(word[i]), kind);
+  }
+  return ffi::Error::Success();
+}
+
 ffi::Error NoopExecute(ffi::AnyBuffer /*x*/,
                        ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
   return ffi::Error::Success();
@@ -236,6 +253,12 @@ XLA_FFI_DEFINE_HANDLER(kStep, StepExecute,
                            .Arg<ffi::BufferR1<ffi::U32>>()
                            .Ret<ffi::BufferR1<ffi::U64>>());
 
+XLA_FFI_DEFINE_HANDLER(kGate, GateExecute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .Arg<ffi::BufferR1<ffi::U32>>()
+                           .Ret<ffi::BufferR1<ffi::U64>>());
+
 XLA_FFI_DEFINE_HANDLER(
     kNoop, NoopExecute,
     ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Ret<ffi::BufferR1<ffi::U64>>());
@@ -251,6 +274,7 @@ std::vector<Registration> HostRegistrations() {
       {"dmi_record", "cpu", Pointer(kRecordInstantiate), Pointer(kRecord)},
       {"dmi_advance", "cpu", nullptr, Pointer(kAdvance)},
       {"dmi_step", "cpu", nullptr, Pointer(kStep)},
+      {"dmi_gate", "cpu", nullptr, Pointer(kGate)},
       {"dmi_noop", "cpu", nullptr, Pointer(kNoop)},
   };
 }

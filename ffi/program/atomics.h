@@ -51,6 +51,14 @@ template <typename T>
 T AddSeqCst(T& word, T value) {
   return std::atomic_ref<T>(word).fetch_add(value, std::memory_order_seq_cst);
 }
+template <typename T>
+T OrRelaxed(T& word, T value) {
+  return std::atomic_ref<T>(word).fetch_or(value, std::memory_order_relaxed);
+}
+template <typename T>
+T AndRelaxed(T& word, T value) {
+  return std::atomic_ref<T>(word).fetch_and(value, std::memory_order_relaxed);
+}
 // On failure `expected` holds what was found; may fail without a reason.
 template <typename T>
 bool CompareExchangeAcquire(T& word, T& expected, T desired) {

@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/fork.h"
 #include "program/atomics.h"
+#include "program/gates.h"
 #include "program/host_signals.h"
 #include "program/inside.h"
 
@@ -192,8 +193,7 @@ void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
 
 void Record(ControlBlock& control, const RecordSite& site,
             const RecordLabels& labels, const void* payload, uint64_t bytes) {
-  const auto* gates = reinterpret_cast<const uint32_t*>(control.gates);
-  if (LoadRelaxed(gates[site.index]) != 0) return;
+  if (GateIsClosed(control, site.index, site.kind)) return;
   if (base::InForkedChild()) {
     AddRelaxed(control.lost[wire::kLostForked], uint64_t{1});
     return;

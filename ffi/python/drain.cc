@@ -6,6 +6,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "program/atomics.h"
 #include "program/boundary.h"
 #include "program/control_table.h"
+#include "program/gates.h"
 #include "program/record.h"
 #include "program/site_table.h"
 #include "python/binders.h"
@@ -101,6 +103,21 @@ class Capture {
                             (has_step ? wire::kAmbientHasStep : 0u) |
                                 (recording ? 0u : wire::kAmbientPaused));
   }
+
+  // Sets gates of every kind from the host; only while no program can be in
+  // flight that the change could overtake.
+  void SetGates(const std::vector<uint32_t>& indices, bool closed) {
+    for (const uint32_t index : indices) {
+      for (uint32_t kind = 0; kind < wire::kProgramKinds; ++kind) {
+        program::SetGate(control_, {index, closed},
+                         static_cast<wire::ProgramKind>(kind));
+      }
+    }
+  }
+
+  // Nothing is cut between the two, once the first has returned.
+  void Pause() { drain_->Pause(); }
+  void Resume() { drain_->Resume(); }
 
   // No producer is left, and every record is queued, once this returns.
   void Stop() {
@@ -204,6 +221,10 @@ void BindDrain(nb::module_& module) {
       .def("stop", &Capture::Stop, nb::call_guard<nb::gil_scoped_release>())
       .def("set_multi_device_step", &Capture::SetMultiDeviceStep,
            nb::arg("step"), nb::arg("has_step"), nb::arg("recording"))
+      .def("set_gates", &Capture::SetGates, nb::arg("indices"),
+           nb::arg("closed"))
+      .def("pause", &Capture::Pause, nb::call_guard<nb::gil_scoped_release>())
+      .def("resume", &Capture::Resume)
       .def("seal", &Capture::Seal, nb::arg("seconds"),
            nb::call_guard<nb::gil_scoped_release>(),
            "Queues every record reserved before the call; returns the sequence "

@@ -104,6 +104,14 @@ void BindHandlers(nb::module_& module) {
       "site_ids", [] { return program::SiteTable::Get().Sites(); },
       "Ids of the instantiated sites, by index.");
   module.def(
+      "add_site",
+      [](uint64_t id, const std::string& descriptor) {
+        program::SiteTable::Get().AddSite(id, descriptor);
+        return program::SiteTable::Get().IndexOf(id);
+      },
+      nb::arg("id"), nb::arg("descriptor"),
+      "Adds a site unless it is known; returns the index of its gate.");
+  module.def(
       "multi_device_site_seen",
       [] { return program::SiteTable::Get().multi_device_seen(); },
       "Whether a program of several devices that records was instantiated.");

@@ -103,7 +103,7 @@ struct alignas(64) ControlBlock {
   uint64_t ring;       // RingHeader*, 0 when closed
   uint64_t in_flight;  // producers inside
   uint64_t progress;
-  uint64_t gates;  // uint32_t[kMaxSites], 1 = disabled at run time; constant
+  uint64_t gates;  // uint32_t[kMaxSites], a bit per ProgramKind; constant
   AmbientStep ambient[kProgramKinds];
 
   int64_t device;               // global device id, constant

@@ -28,6 +28,9 @@ from jax_dmi import _compat
 _HAS_STEP = 1
 _RECORDING = 2
 _WORDS = 4
+# The first word of a change of gates is the kind of program.
+_GATES = _WORDS - 1
+_NO_GATE = 0xFFFFFFFF
 
 # --- Primitive ---------------------------------------------------------------
 
@@ -61,6 +64,26 @@ def set_step(
         [value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF, flags, int(multi)], np.uint32
     )
     return _dispatch("dmi_step", tuple(devices), words, multi)
+
+
+def set_gates(
+    devices: Sequence[jax.Device], changes: Sequence[tuple[int, bool]], multi: bool
+) -> None:
+    """Opens and closes gates for the programs dispatched next.
+
+    Never waits for the devices.
+
+    Args:
+      devices: Local devices of one platform.
+      changes: ``(index of the gate, whether it closes)``.
+      multi: Whether for programs of several devices.
+    """
+    for begin in range(0, len(changes), _GATES):
+        words = np.full(_WORDS, _NO_GATE, np.uint32)
+        words[0] = multi
+        for i, (index, closed) in enumerate(changes[begin : begin + _GATES]):
+            words[1 + i] = index << 1 | closed
+        _dispatch("dmi_gate", tuple(devices), words, multi)
 
 
 def prepare_fences(devices: Sequence[jax.Device]) -> None:

@@ -93,6 +93,8 @@ def _lowering(ctx, *operands, site, spec, serial):
     _check_static_shape(site, aval)
     place = _compat.placement(ctx)
     descriptor = site.descriptor(aval.dtype, aval.shape)
+    number = sites.identifier(descriptor) & (2**64 - 1)
+    capture_spec.note_site(number, descriptor, site.name)
     emit = functools.partial(_emit, site, descriptor, aval.dtype, spec)
     after = _boundaries_before(ctx, operands[0])
     if place is None:

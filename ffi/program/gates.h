@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gates: which sites record at run time, per device.
+//
+// One word per site, one bit per kind of program: programs of one device and
+// programs of several have no order between them, so a gate closes for each
+// kind in turn, by a program of that kind.
+#ifndef DMI_PROGRAM_GATES_H_
+#define DMI_PROGRAM_GATES_H_
+
+#include <cstdint>
+
+#include "wire/control.h"
+
+namespace dmi::program {
+
+// One change: the index of the site and whether its gate closes.
+struct GateChange {
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  // The packed form programs carry; kNone changes nothing.
+  static GateChange Unpack(uint32_t word) {
+    return {word >> 1, (word & 1) != 0};
+  }
+
+  uint32_t index;
+  bool closed;
+};
+
+// Whether a record of the site is skipped. Called by programs on every record.
+bool GateIsClosed(const wire::ControlBlock& control, uint32_t index,
+                  wire::ProgramKind kind);
+
+// Opens or closes a gate for one kind of program. Called by a program of that
+// kind, or by the control thread while no such program can be in flight. An
+// index out of range changes nothing.
+void SetGate(wire::ControlBlock& control, GateChange change,
+             wire::ProgramKind kind);
+
+}  // namespace dmi::program
+
+#endif  // DMI_PROGRAM_GATES_H_
