@@ -34,10 +34,11 @@ PYTHON_ARROWS = {
     "switches": "format selection spec _native",
     "pauses": "errors",
     "run_control": "pauses selection session",
-    "session": "pauses switches accounts ops spec sinks stats settings pump errors _native _compat",
+    "session": "pauses switches accounts ops spec sinks stats settings pump errors"
+    " _native _compat",
     "window_control": "errors",
-    "monitor": "run_control window_control session ops spec read windows sinks stats settings"
-    " pump errors _native _compat",
+    "monitor": "run_control window_control session ops spec read windows sinks stats"
+    " settings pump errors _native _compat",
     "oneshot": "monitor read errors",
     "replay": "read _compat errors _native",
     "view": "facade errors",
