@@ -183,7 +183,8 @@ def metadata(flat: memoryview) -> tuple[dict[bytes, bytes], int]:
         size = word(begin)
         if begin + 4 + size > len(flat):
             raise ValueError("outside the header")
-        end = max(end, begin + 4 + size)
+        # A zero ends a text, and more of them fill its last four bytes.
+        end = max(end, begin + 8 + size - size % 4)
         return flat[begin + 4 : begin + 4 + size].tobytes()
 
     end = at = 8 * METADATA_PLACE + word(8 * METADATA_PLACE)

@@ -51,6 +51,18 @@ def _read(data: np.ndarray) -> segments.Segment:
     return segments.read(segments.scan(_OWNER, "segment", file))
 
 
+def test_descriptions_of_every_length_are_read(tmp_path):
+    count = 2 * headers.ALIGNMENT
+    writer = runs.Writer(tmp_path / "run")
+    for i in range(1, count + 1):
+        writer.write(Rec(np.zeros(1, np.float32), "n" * i))
+    writer.close()
+    data = np.fromfile(next(tmp_path.rglob("*.arrow")), np.uint8)
+    found = _read(data)
+    assert not found.gaps
+    assert found.records == len(found.sites) == count
+
+
 def test_a_whole_segment_has_everything(segment):
     found = _read(segment)
     assert found.closed and not found.gaps and not found.bad
