@@ -21,6 +21,7 @@ from jax_dmi import _compat
 from jax_dmi import _native
 from jax_dmi import accounts
 from jax_dmi import errors
+from jax_dmi import joining
 from jax_dmi import ops
 from jax_dmi import pauses
 from jax_dmi import pump
@@ -84,7 +85,7 @@ class Session:
         for device in jax.local_devices():
             ordinal = _compat.handler_ordinal(device)
             _native.deselect(ordinal, device.id, device not in self.devices)
-        self._sink.open(_run_info(self.settings, self.devices))
+        joining.open_sink(self._sink, _run_info(self.settings, self.devices))
         self.pump.start()
         for capture in self._captures.values():
             capture.start()

@@ -31,10 +31,11 @@ PYTHON_ARROWS = {
     "read": "format records selection errors _native",
     "pump": "format sinks errors _native",
     "accounts": "format pump spec stats errors _native",
+    "joining": "sinks errors _compat",
     "switches": "format selection spec _native",
     "pauses": "errors",
     "run_control": "pauses selection session",
-    "session": "pauses switches accounts ops spec sinks stats settings pump errors"
+    "session": "joining pauses switches accounts ops spec sinks stats settings pump errors"
     " _native _compat",
     "window_control": "errors",
     "monitor": "run_control window_control session ops spec read windows sinks stats"

@@ -14,6 +14,8 @@ from jax_dmi._compat.context import handler_ordinal as handler_ordinal
 from jax_dmi._compat.context import lowering_platforms as lowering_platforms
 from jax_dmi._compat.context import Placement as Placement
 from jax_dmi._compat.context import placement as placement
+from jax_dmi._compat.context import publish as publish
+from jax_dmi._compat.context import receive as receive
 from jax_dmi._compat.context import tracing as tracing
 from jax_dmi._compat.context import varying_axes as varying_axes
 from jax_dmi._compat.context import varying_axes_are_known as varying_axes_are_known

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax._src import config
 from jax._src import core
+from jax._src import distributed
 from jax._src import sharding_impls
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
@@ -101,3 +102,25 @@ def enclosing_operations() -> list[str]:
         names.append(operation.name)
         operation = operation.parent if operation.attached else None
     return names
+
+
+def publish(key: str, value: str) -> None:
+    """Hands a text to the other processes of ``jax.distributed``, under a new key."""
+    distributed.global_state.client.key_value_set(key, value)
+
+
+def receive(key: str, timeout: float) -> str:
+    """Waits for what another process published.
+
+    Args:
+      key: Its key.
+      timeout: Seconds to wait.
+
+    Raises:
+      TimeoutError: Nobody published it.
+    """
+    client = distributed.global_state.client
+    try:
+        return client.blocking_key_value_get(key, int(timeout * 1000))
+    except jax.errors.JaxRuntimeError as error:
+        raise TimeoutError(str(error)) from error
