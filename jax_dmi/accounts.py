@@ -46,10 +46,12 @@ class Accounts:
         self._final_boundaries = {d: self.boundaries(d) for d in self._captures}
         self._lost_at_close = {d: _native.control_losses(d) for d in self._captures}
         self._final = self._devices()
+        self._captures = {}
 
     def _devices(self) -> dict[int, _Device]:
+        captures = self._captures
         if self._final is None:
-            return {d: _read(capture) for d, capture in self._captures.items()}
+            return {d: _read(capture) for d, capture in captures.items()}
         # Records that fire after close are still counted, on the control block.
         return {
             d: dataclasses.replace(last, lost=stats.merge(last.lost, self._late(d)))
@@ -67,8 +69,9 @@ class Accounts:
 
     def stats(self, spec: capture_spec.CaptureSpec) -> stats.MonitorStats:
         """Returns the account of everything, by site and by device."""
-        devices = self._devices()
+        # First what was written: it can only be less than what was recorded.
         taken = self._pump.snapshot()
+        devices = self._devices()
         by_device = {
             number: self._count(
                 device.reserved,
@@ -144,19 +147,21 @@ class Accounts:
 
     def transfers(self) -> list[stats.Transfer]:
         """Returns the newest transfers, oldest first per device."""
+        captures = self._captures
         if self._final is not None:
             return list(self._final_transfers)
         return [
             stats.Transfer(device, *transfer)
-            for device, capture in self._captures.items()
+            for device, capture in captures.items()
             for transfer in capture.transfers()
         ]
 
     def boundaries(self, device: int) -> np.ndarray:
         """Returns int64[n, 2], the newest boundaries of a device."""
+        captures = self._captures
         if self._final is not None:
             return self._final_boundaries[device].copy()
-        return self._captures[device].boundaries()
+        return captures[device].boundaries()
 
 
 def _read(capture: _native.Capture) -> _Device:

@@ -277,9 +277,11 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
             yield
         finally:
             # Another thread may enter only once this step is over.
-            if self._state == "active":
-                self._session.set_step(None, True)
-            self._stepping = None
+            try:
+                if self._state == "active":
+                    self._session.set_step(None, True)
+            finally:
+                self._stepping = None
 
     # --- Results -------------------------------------------------------------
 

@@ -113,7 +113,8 @@ class Session:
         self._queue.close()
         self.hung = not self.pump.join(SINK_PATIENCE)
         self.accounts.freeze()
-        self._captures.clear()
+        # Not cleared: other threads may be reading it.
+        self._captures = {}
         if self.hung:
             return
         note = getattr(self._sink, "note_accounting", None)
@@ -160,10 +161,9 @@ class Session:
     def flush(self, deadline: float, wait: Any, fsync: bool) -> None:
         """Waits until everything recorded so far is written and visible."""
         self.wait_for_programs(deadline, wait)
-        targets = {
-            device: capture.reserved for device, capture in self._captures.items()
-        }
-        for capture in self._captures.values():
+        captures = self._captures
+        targets = {device: capture.reserved for device, capture in captures.items()}
+        for capture in captures.values():
             capture.seal(max(0.0, deadline - time.monotonic()))
         if not self.pump.wait(targets, deadline):
             for failure in filter(None, self.accounts.failures()):

@@ -52,6 +52,7 @@ class Switches:
             closed = [index for index, is_closed in self._closed.items() if is_closed]
             for capture in self._captures.values():
                 capture.set_gates(closed, False)
+            self._captures = {}
             self._closed.clear()
             self._rules.clear()
 
