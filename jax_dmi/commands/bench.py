@@ -15,10 +15,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     from jax_dmi import bench
 
+    def group(text: str) -> str:
+        if text not in bench.GROUPS:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not measured; choose from {', '.join(bench.GROUPS)}"
+            )
+        return text
+
     parser.add_argument(
         "group",
         nargs="*",
-        choices=[*bench.GROUPS, []],
+        type=group,
+        metavar="GROUP",
         help="what to measure: " + ", ".join(bench.GROUPS) + " (all)",
     )
     parser.add_argument(

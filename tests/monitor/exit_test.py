@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 
@@ -91,6 +92,68 @@ program(jax.device_put(X, NamedSharding(mesh, PartitionSpec("d"))))
             run = dmi.open_run(path)
             self.assertTrue(run.verify().ok)
             self.assertLen(list(run.select("x")), 160)
+
+    def test_a_daemon_thread_that_dispatches_does_not_spoil_the_run(self):
+        script = """
+def dispatch():
+    while True:
+        program(X)
+
+m = dmi.Monitor(RUN).start()
+threading.Thread(target=dispatch, daemon=True).start()
+while m.stats().written < 100:
+    m.flush()
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run")
+            # JAX may abort at the very end: it does so without a Monitor, too.
+            with contextlib.suppress(AssertionError):
+                _run(script, path)
+            run = dmi.open_run(path)
+            report = run.verify()
+            self.assertTrue(report.ok and report.closed, report)
+            self.assertGreaterEqual(len(run["x"]), 100)
+            self.assertContainsSubset(report.dropped, ["closed"])
+
+    def test_a_killed_process_leaves_what_was_flushed(self):
+        script = """
+m = dmi.Monitor(RUN).start()
+program(X)
+m.flush()
+program(X)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run")
+            with self.assertRaisesRegex(AssertionError, "exit status -15"):
+                _run(script, path)
+            run = dmi.open_run(path)
+            report = run.verify()
+            self.assertTrue(report.ok and not report.closed, report)
+            self.assertGreaterEqual(len(run["x"]), 40)
+
+    def test_a_forked_child_is_refused_and_leaves_the_run_alone(self):
+        script = """
+m = dmi.Monitor(RUN).start()
+program(X).block_until_ready()
+child = os.fork()
+if not child:
+    refused = 0
+    for method in (m.flush, m.close, m.stats):
+        try:
+            method()
+        except dmi.StateError:
+            refused += 1
+    os._exit(refused)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+program(X)
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run")
+            _run(script, path)
+            run = dmi.open_run(path)
+            self.assertTrue(run.verify().ok)
+            self.assertLen(run["x"], 80)
 
     def test_a_hanging_sink_does_not_keep_the_process_or_speak_of_internals(self):
         script = """
