@@ -29,6 +29,29 @@ inline bool InForkedChild() {
   return internal::in_forked_child.load(std::memory_order_relaxed);
 }
 
+// A member that other threads may have been changing when the child was forked:
+// not even to be destroyed there.
+template <typename T>
+class ParentOnly {
+ public:
+  ParentOnly() : value_() {}
+  ~ParentOnly() {
+    if (!InForkedChild()) value_.~T();
+  }
+  ParentOnly(const ParentOnly&) = delete;
+  ParentOnly& operator=(const ParentOnly&) = delete;
+
+  T& operator*() { return value_; }
+  const T& operator*() const { return value_; }
+  T* operator->() { return &value_; }
+  const T* operator->() const { return &value_; }
+
+ private:
+  union {
+    T value_;
+  };
+};
+
 // std::mutex; free to everybody in a forked child.
 class Mutex {
  public:
@@ -47,18 +70,11 @@ class Mutex {
 // std::condition_variable for Mutex; in a forked child nobody waits.
 class Condition {
  public:
-  Condition() : condition_() {}
-  ~Condition() {
-    if (!InForkedChild()) condition_.~condition_variable();
-  }
-  Condition(const Condition&) = delete;
-  Condition& operator=(const Condition&) = delete;
-
   void notify_one() {
-    if (!InForkedChild()) condition_.notify_one();
+    if (!InForkedChild()) condition_->notify_one();
   }
   void notify_all() {
-    if (!InForkedChild()) condition_.notify_all();
+    if (!InForkedChild()) condition_->notify_all();
   }
 
   // Waits until `done()`, at most that long; returns what it was last.
@@ -67,22 +83,20 @@ class Condition {
                 Done done) {
     if (InForkedChild()) return done();
     std::unique_lock inner(lock.mutex()->mutex_, std::adopt_lock);
-    const bool result = condition_.wait_for(inner, most, done);
+    const bool result = condition_->wait_for(inner, most, done);
     inner.release();
     return result;
   }
   void wait_for(std::unique_lock<Mutex>& lock, std::chrono::nanoseconds most) {
     if (InForkedChild()) return;
     std::unique_lock inner(lock.mutex()->mutex_, std::adopt_lock);
-    condition_.wait_for(inner, most);
+    condition_->wait_for(inner, most);
     inner.release();
   }
 
  private:
-  // Destroyed by hand: that waits for those who wait.
-  union {
-    std::condition_variable condition_;
-  };
+  // Its destructor waits for those who wait.
+  ParentOnly<std::condition_variable> condition_;
 };
 
 }  // namespace dmi::base

@@ -23,22 +23,22 @@ class ColumnPool {
  public:
   std::unique_ptr<Columns> Take() {
     std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<Columns>();
-    auto columns = std::move(free_.back());
-    free_.pop_back();
+    if (free_->empty()) return std::make_unique<Columns>();
+    auto columns = std::move(free_->back());
+    free_->pop_back();
     return columns;
   }
   void Give(std::unique_ptr<Columns> columns) {
     if (base::InForkedChild()) return;
     columns->Clear();
     std::lock_guard lock(mutex_);
-    if (free_.size() < kKept) free_.push_back(std::move(columns));
+    if (free_->size() < kKept) free_->push_back(std::move(columns));
   }
 
  private:
   static constexpr size_t kKept = 16;
   base::Mutex mutex_;
-  std::vector<std::unique_ptr<Columns>> free_;
+  base::ParentOnly<std::vector<std::unique_ptr<Columns>>> free_;
 };
 
 struct PayloadSpan {

@@ -22,7 +22,7 @@ class BatchQueue {
   // Called by drains; never blocks beyond a short lock.
   void Push(std::shared_ptr<Batch> batch) {
     std::lock_guard lock(mutex_);
-    batches_.push_back(std::move(batch));
+    batches_->push_back(std::move(batch));
     ready_.notify_one();
   }
 
@@ -32,11 +32,11 @@ class BatchQueue {
     if (base::InForkedChild()) return {};
     std::unique_lock lock(mutex_);
     ready_.wait_for(lock, std::chrono::nanoseconds(nanos),
-                    [&] { return closed_ || !batches_.empty(); });
+                    [&] { return closed_ || !batches_->empty(); });
     std::vector<std::shared_ptr<Batch>> taken;
-    while (!batches_.empty() && taken.size() < most) {
-      taken.push_back(std::move(batches_.front()));
-      batches_.pop_front();
+    while (!batches_->empty() && taken.size() < most) {
+      taken.push_back(std::move(batches_->front()));
+      batches_->pop_front();
     }
     return taken;
   }
@@ -51,17 +51,17 @@ class BatchQueue {
   // Closed, and everything was taken: the consumer may stop.
   bool finished() const {
     std::lock_guard lock(mutex_);
-    return closed_ && batches_.empty();
+    return closed_ && batches_->empty();
   }
   size_t size() const {
     std::lock_guard lock(mutex_);
-    return batches_.size();
+    return batches_->size();
   }
 
  private:
   mutable base::Mutex mutex_;
   base::Condition ready_;
-  std::deque<std::shared_ptr<Batch>> batches_;
+  base::ParentOnly<std::deque<std::shared_ptr<Batch>>> batches_;
   bool closed_ = false;
 };
 

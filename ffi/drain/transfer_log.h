@@ -37,17 +37,17 @@ class TransferLog {
 
   void Add(const Transfer& transfer) {
     std::lock_guard lock(mutex_);
-    if (log_.size() == kKept) log_.pop_front();
-    log_.push_back(transfer);
+    if (log_->size() == kKept) log_->pop_front();
+    log_->push_back(transfer);
   }
   std::vector<Transfer> Read() const {
     std::lock_guard lock(mutex_);
-    return {log_.begin(), log_.end()};
+    return {log_->begin(), log_->end()};
   }
 
  private:
   mutable base::Mutex mutex_;
-  std::deque<Transfer> log_;
+  base::ParentOnly<std::deque<Transfer>> log_;
 };
 
 }  // namespace dmi::drain

@@ -104,9 +104,9 @@ void Ring::PopulateAhead(uint64_t sequence, uint32_t position) {
 
 uint64_t Ring::Lease(wire::Cursor end, uint64_t bytes) {
   std::lock_guard lock(leases_mutex_);
-  leases_.push_back({end, bytes, false});
+  leases_->push_back({end, bytes, false});
   pinned_ += bytes;
-  return first_lease_ + leases_.size() - 1;
+  return first_lease_ + leases_->size() - 1;
 }
 
 void Ring::Release(uint64_t id) {
@@ -114,14 +114,14 @@ void Ring::Release(uint64_t id) {
   if (base::InForkedChild()) return;
   {
     std::lock_guard lock(leases_mutex_);
-    LeaseEntry& entry = leases_[id - first_lease_];
+    LeaseEntry& entry = (*leases_)[id - first_lease_];
     entry.released = true;
     pinned_ -= entry.bytes;
     if (id != first_lease_) return;
     wire::Cursor end{};
-    while (!leases_.empty() && leases_.front().released) {
-      end = leases_.front().end;
-      leases_.pop_front();
+    while (!leases_->empty() && leases_->front().released) {
+      end = leases_->front().end;
+      leases_->pop_front();
       ++first_lease_;
     }
     // Release: whatever read the span is done with it.

@@ -99,7 +99,8 @@ class Ring {
   program::HostSignals signals_;
   wire::RingHeader header_{};
   mutable base::Mutex leases_mutex_;
-  std::deque<LeaseEntry> leases_;  // ids first_lease_, first_lease_ + 1, ...
+  // Ids first_lease_, first_lease_ + 1, ...
+  base::ParentOnly<std::deque<LeaseEntry>> leases_;
   uint64_t first_lease_ = 0;
   uint64_t pinned_ = 0;
 };
