@@ -161,10 +161,9 @@ class ReplayArena:
 
     def _claim(self, plan: Plan) -> int:
         """Returns the number of a bank that ``plan`` may pack into."""
-        number, added = self._banks.claim(plan)
+        # With room for all of it at once, so that the steady state takes no memory.
+        number, added = self._banks.claim(plan, self._capacity)
         self._grows += added
-        # All at once, so that the steady state finds room.
-        self._banks[number].staging.grow(self._capacity)
         return number
 
     def _put(self, plan: _native.ReplayPlan, number: int) -> jax.Array:
@@ -276,12 +275,11 @@ class Plan:
                 f"bank={bank!r} is none of the {len(banks)} banks; leave it out to take"
                 " the next free one."
             )
-        if not banks[bank].free:
+        if not banks.exchange(self._bank, bank):
             raise errors.DmiValueError(
                 f"bank={bank} is in use: its block is still referenced, or another plan"
                 " packs into it; drop the block, or leave bank out."
             )
-        banks.exchange(self._bank, bank)
         self._bank = bank
 
     def _complain_of(self, definition: Any) -> NoReturn:

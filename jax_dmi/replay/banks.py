@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 import weakref
 
@@ -43,11 +44,12 @@ class Bank:
 
 
 class Banks:
-    """The banks of an arena, taken in turn."""
+    """The banks of an arena, taken in turn; plans of several threads may take them."""
 
     def __init__(self, count: int) -> None:
         self._banks = [Bank() for _ in range(count)]
         self._next = 0
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._banks)
@@ -60,22 +62,39 @@ class Banks:
         """How often any of them took memory."""
         return sum(bank.staging.allocations for bank in self._banks)
 
-    def claim(self, owner: Any) -> tuple[int, bool]:
-        """Gives a free bank to ``owner``; returns its number and if it is new."""
-        count = len(self._banks)
-        for step in range(count):
-            number = (self._next + step) % count
-            if self._banks[number].free:
-                break
-        else:
-            number = count
-            self._banks.append(Bank())
-        self._banks[number].owner = weakref.ref(owner)
-        self._next = (number + 1) % len(self._banks)
-        return number, number == count
+    def claim(self, owner: Any, capacity: int) -> tuple[int, bool]:
+        """Gives a free bank to ``owner``.
 
-    def exchange(self, one: int, other: int) -> None:
-        """Swaps the staging of two banks, and with it who packs into them."""
-        a, b = self._banks[one], self._banks[other]
-        a.staging, b.staging = b.staging, a.staging
-        a.owner, b.owner = b.owner, a.owner
+        Args:
+          owner: Who packs into it.
+          capacity: Bytes it must have room for.
+
+        Returns:
+          Its number and whether it is new.
+        """
+        with self._lock:
+            count = len(self._banks)
+            turns = (number % count for number in range(self._next, self._next + count))
+            number = next((n for n in turns if self._banks[n].free), count)
+            bank = self._banks[number] if number < count else Bank()
+            # May fail for lack of memory, and then nothing was changed.
+            bank.staging.grow(capacity)
+            if number == count:
+                self._banks.append(bank)
+            bank.owner = weakref.ref(owner)
+            self._next = (number + 1) % len(self._banks)
+            return number, number == count
+
+    def exchange(self, one: int, other: int) -> bool:
+        """Swaps staging and owner of a bank with those of another.
+
+        Returns:
+          False if the other is in use; then nothing was changed.
+        """
+        with self._lock:
+            a, b = self._banks[one], self._banks[other]
+            if not b.free:
+                return False
+            a.staging, b.staging = b.staging, a.staging
+            a.owner, b.owner = b.owner, a.owner
+            return True

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import threading
 from unittest import mock
 
@@ -15,6 +16,7 @@ import numpy as np
 import jax_dmi as dmi
 from jax_dmi import _compat
 from support import images
+from support import isolated
 
 
 def _arena(size=8, **arguments):
@@ -190,6 +192,23 @@ class BanksTest(parameterized.TestCase):
             _upload(other, d, value, count=90)
             self.assertEqual(images.raw(_upload(other, d, 4, count=5).words), want)
 
+    def test_threads_may_have_plans_of_their_own(self):
+        arena, d = _arena()
+        wrong = []
+
+        def work(base):
+            for value in range(base, base + 200):
+                if _first(_upload(arena, d, value), d) != value:
+                    wrong.append(value)
+
+        threads = [threading.Thread(target=work, args=(n * 1000,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(arena.stats().uploads, 800)
+
     @parameterized.parameters(0, -1, 1.5, None)
     def test_there_is_a_bank(self, banks):
         with self.assertRaisesRegex(dmi.DmiValueError, "banks="):
@@ -227,6 +246,29 @@ class BanksTest(parameterized.TestCase):
         self.assertEqual(sorted(index for index, _ in found), [*range(16)])
         for index, value in found:
             self.assertEqual(np.unique(block.unpack(d, index)).tolist(), [value])
+
+
+class MemoryTest(isolated.IsolatedTestCase):
+    def case_growth_that_fails_changes_nothing(self):
+        arena, d = _arena()
+        large = arena.define("large", images.spec("int8", 1 << 29))
+        source = np.zeros(1 << 29, np.int8)
+        _upload(arena, d, 1)
+        plan = arena.plan()
+        plan.submit(d, np.full(8, 7, np.int32))
+        before = arena.stats()
+        with open("/proc/self/statm") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 29), limits[1]))
+        with self.assertRaises(MemoryError):
+            plan.submit(large, source)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        self.assertEqual(arena.stats(), before)
+        self.assertEqual(plan.submit(d, np.full(8, 8, np.int32)), 1)
+        block = plan.upload()
+        self.assertEqual((block.count(d), block.count(large)), (2, 0))
+        self.assertEqual(_first(block, d), 7)
 
 
 def _fill_free(arena):
