@@ -35,8 +35,8 @@ PYTHON_ARROWS = {
     "switches": "format selection spec _native",
     "pauses": "errors",
     "run_control": "pauses selection session",
-    "session": "joining pauses switches accounts ops spec sinks stats settings pump errors"
-    " _native _compat",
+    "session": "joining pauses switches accounts ops spec sinks stats settings pump"
+    " errors _native _compat",
     "window_control": "errors",
     "monitor": "run_control window_control session ops spec read windows sinks stats"
     " settings pump errors _native _compat",
