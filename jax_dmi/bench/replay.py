@@ -18,6 +18,7 @@ import numpy as np
 
 import jax_dmi as dmi
 from jax_dmi import _native
+from jax_dmi.bench import decoding
 from jax_dmi.bench import harness
 
 _LARGE = 16 << 20  # bytes
@@ -254,4 +255,5 @@ def _unpacking() -> list[harness.Row]:
 
 def run() -> list[harness.Row]:
     """Measures everything."""
-    return [*counts(), *_host_time(), _pack_bandwidth(), *_unpacking()]
+    measured = [*counts(), *_host_time(), _pack_bandwidth(), *_unpacking()]
+    return [*measured, *decoding.rows()]
