@@ -99,7 +99,8 @@ def _ways() -> dict[str, Callable]:
     @jax.jit(donate_argnums=2)
     def together(w, x, cache, block):
         def body(carry, args):
-            return _layer(w, *carry, args), None
+            x, cache = carry
+            return _layer(w, x, cache, args), None
 
         return block.scan(kind, body, (x, cache), length=_LAYERS)[0]
 
