@@ -78,6 +78,8 @@ class Series:
 
     def record(self, i: int) -> records.Record:
         """Returns record ``i`` with all its labels."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"record {i} of {len(self)} of {self.name!r}")
         number = range(len(self))[i]
         rows = self._rows.take(slice(number, number + 1))
         return next(self._loaded.records(rows))
