@@ -31,9 +31,9 @@ struct Case {
   uint64_t before;    // units before its positions start over
 };
 
-class WrapTest : public ::testing::TestWithParam<Case> {};
+class WrapWalkTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(WrapTest, NothingIsLostOrChanged) {
+TEST_P(WrapWalkTest, NothingIsLostOrChanged) {
   const Deadline deadline(std::chrono::seconds(60));
   constexpr uint64_t kProducers = 3;
   constexpr uint64_t kEach = 1500;
@@ -80,13 +80,26 @@ TEST_P(WrapTest, NothingIsLostOrChanged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Rings, WrapTest,
+    Rings, WrapWalkTest,
     ::testing::Values(Case{"Sequence", 4096, 16, kLastSequence - 700, 4096},
                       Case{"Position", 4096, 16, 0, 500},
                       Case{"PositionOfAnOddRing", 64 * 30, 16, 0, 500},
                       Case{"Both", 64 * 102, 64, kLastSequence - 3, 7},
                       Case{"TwoSlots", 256, 2, kLastSequence, 1}),
     [](const auto& info) { return info.param.name; });
+
+// The head is over the wrap, the drain is not yet.
+TEST(WrapTest, ReservedCountsOnAcrossTheWrap) {
+  const Deadline deadline(std::chrono::seconds(30));
+  Device device;
+  Flow flow(device, {.bytes = 4096, .slots = 16}, {.linger_nanos = kForever},
+            {kLastSequence, 0});
+  flow.Start();
+  for (uint64_t i = 0; i < 3; ++i) RecordOne(device, 0, i, 64);
+  EXPECT_EQ(flow.drain().queued(), kLastSequence);
+  EXPECT_EQ(flow.drain().reserved(), uint64_t{kLastSequence} + 3);
+  EXPECT_EQ(flow.drain().Seal(kForever), uint64_t{kLastSequence} + 3);
+}
 
 }  // namespace
 }  // namespace dmi::drain
