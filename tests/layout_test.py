@@ -44,7 +44,7 @@ PYTHON_ARROWS = {
     "replay": "read _compat errors _native",
     "view": "facade errors",
     "demo": "facade errors",
-    "bench": "facade demo errors _native _compat",
+    "bench": "facade demo spec errors _native _compat",
     "commands": "facade bench demo view errors _native",
     "cli": "facade commands errors",
     "__main__": "cli",

@@ -25,12 +25,17 @@ class Inside {
     counted_ = true;
     ring_ = reinterpret_cast<wire::RingHeader*>(LoadSeqCst(control_.ring));
   }
-  ~Inside() {
-    // Release: what was written to the ring comes before its owner's free.
-    if (counted_) AddAcqRel(control_.in_flight, ~uint64_t{0});
-  }
+  ~Inside() { Leave(); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
+
+  // After this the ring itself may be gone at any time; what was reserved in it
+  // stays until it is published.
+  void Leave() {
+    // Release: what was written to the ring comes before its owner's free.
+    if (counted_) AddAcqRel(control_.in_flight, ~uint64_t{0});
+    counted_ = false;
+  }
 
   // nullptr where no ring is installed.
   wire::RingHeader* ring() const { return ring_; }

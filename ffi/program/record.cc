@@ -122,12 +122,10 @@ void Publish(const RingHeader& ring, const ControlBlock& control,
 
 // The drain looks by itself every few milliseconds; it is woken only when what
 // waits for it fills a batch.
-void WakeDrainIfDue(RingHeader& ring, Cursor next) {
+bool FillsBatch(const RingHeader& ring, Cursor next) {
   const Cursor begin = wire::Unpack(LoadRelaxed(ring.batch_begin));
-  if (next.sequence - begin.sequence >= ring.wake_records ||
-      wire::UnitsBetween(begin, next, ring.extent) >= ring.wake_units) {
-    SignalsOf(ring).WakeDrain();
-  }
+  return next.sequence - begin.sequence >= ring.wake_records ||
+         wire::UnitsBetween(begin, next, ring.extent) >= ring.wake_units;
 }
 
 // The next record most likely needs the next slot and the bytes behind this
@@ -149,8 +147,9 @@ void PrefetchNext(const RingHeader& ring, Cursor next, uint64_t bytes) {
 #endif
 }
 
-void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
+void RecordInto(Inside& inside, ControlBlock& control, const RecordSite& site,
                 RecordLabels labels, const void* payload, uint64_t bytes) {
+  RingHeader& ring = *inside.ring();
   const wire::AmbientStep& ambient = control.ambient[site.kind];
   const uint64_t ambient_flags = LoadRelaxed(ambient.flags);
   if (ambient_flags & wire::kAmbientPaused) return;
@@ -174,6 +173,13 @@ void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
     AddRelaxed(counters.lost[reason], uint64_t{1});
     return;
   }
+  AddRelaxed(counters.recorded, uint64_t{1});
+  // A read-modify-write after the copy would wait until the whole payload has
+  // reached memory, so the producer leaves before it, unless it has to wake the
+  // drain. Whoever takes the ring away waits for the publication too; so
+  // nothing of the ring may be touched behind it.
+  const bool wakes = FillsBatch(ring, taken.next);
+  if (!wakes) inside.Leave();
   auto* to = reinterpret_cast<uint8_t*>(ring.payload) +
              uint64_t{taken.position} * wire::kPayloadUnit;
   const bool streaming = bytes >= kStreamingBytes;
@@ -183,10 +189,25 @@ void RecordInto(RingHeader& ring, ControlBlock& control, const RecordSite& site,
   } else {
     base::Copy(to, payload, bytes, streaming);
   }
-  AddRelaxed(counters.recorded, uint64_t{1});
-  Publish(ring, control, site, labels, taken, bytes, crc);
-  WakeDrainIfDue(ring, taken.next);
   PrefetchNext(ring, taken.next, bytes);
+  Publish(ring, control, site, labels, taken, bytes, crc);
+  if (wakes) SignalsOf(ring).WakeDrain();
+}
+
+// Whether every record that was reserved is there, or was overrun. The head
+// must stand still.
+bool AllPublished(const RingHeader& ring) {
+  const uint32_t head = wire::Unpack(LoadAcquire(ring.head)).sequence;
+  const uint32_t tail = wire::Unpack(LoadAcquire(ring.tail)).sequence;
+  const auto* slots = reinterpret_cast<const Slot*>(ring.slots);
+  for (uint32_t sequence = tail; sequence != head; ++sequence) {
+    const uint64_t word =
+        LoadAcquire(slots[sequence & (ring.extent.slots - 1)].publication);
+    const auto ahead =
+        static_cast<int32_t>(static_cast<uint32_t>(word) - sequence);
+    if (word == 0 || ahead < 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -198,14 +219,14 @@ void Record(ControlBlock& control, const RecordSite& site,
     AddRelaxed(control.lost[wire::kLostForked], uint64_t{1});
     return;
   }
-  const Inside inside(control);
+  Inside inside(control);
   if (inside.ring() == nullptr) {
     if (LoadRelaxed(control.deselected) == 0) {
       AddRelaxed(control.lost[wire::kLostClosed], uint64_t{1});
     }
     return;
   }
-  RecordInto(*inside.ring(), control, site, labels, payload, bytes);
+  RecordInto(inside, control, site, labels, payload, bytes);
 }
 
 void CountOrphan() { orphans.fetch_add(1, std::memory_order_relaxed); }
@@ -223,7 +244,7 @@ void Uninstall(ControlBlock& control) {
   if (base::InForkedChild()) return;
   SignalsOf(*ring).Close();
   // Copies are short and waits have just been ended, so this is a moment.
-  while (LoadSeqCst(control.in_flight) != 0) {
+  while (LoadSeqCst(control.in_flight) != 0 || !AllPublished(*ring)) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }

@@ -14,6 +14,7 @@ import jax_dmi as dmi
 from jax_dmi.bench import harness
 from jax_dmi.bench import programs
 
+_RING = 256 << 20
 _CALLS = 2000
 _CALLBACK_CALLS = 300
 
@@ -47,7 +48,8 @@ def run() -> list[harness.Row]:
     callback_jit = jax.jit(calling_back)
     rows = []
     for exact in (False, True):
-        with programs.monitor(exact=exact):
+        with programs.monitor(exact=exact, ring_bytes=_RING) as active:
+            programs.warm(active, _RING)
             record_jit = jax.jit(recording)
             calls = _CALLBACK_CALLS if exact else _CALLS
             seconds = harness.rounds(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import tempfile
@@ -13,8 +14,10 @@ import jax
 import jax_dmi as dmi
 from jax_dmi import demo
 from jax_dmi.bench import harness
+from jax_dmi.bench import programs
 
-_STEPS = 10
+_RING = 256 << 20
+_STEPS = 20
 
 
 def run() -> list[harness.Row]:
@@ -39,29 +42,33 @@ def run() -> list[harness.Row]:
 def _measure(data, folder: pathlib.Path) -> dict[str, list[float]]:
     tokens = [next(data) for _ in range(_STEPS)]
     states = {"plain": demo.initial_state(), "captured": demo.initial_state()}
-    step = iter(range(10**9))
+    numbers = iter(range(10**9))
 
-    def plain() -> float:
-        state = states["plain"]
-        begin = time.perf_counter()
-        for batch in tokens:
+    # One Monitor for all rounds, so that its ring is in memory; the plain program
+    # is the one that is traced without it.
+    with dmi.Monitor(folder / "run") as monitor:
+        programs.warm(monitor, _RING)
+
+        def plain() -> float:
+            with programs.unrecorded():
+                return _steps(states, "plain", tokens, lambda: contextlib.nullcontext())
+
+        def captured() -> float:
+            seconds = _steps(
+                states, "captured", tokens, lambda: monitor.step(next(numbers))
+            )
+            monitor.flush()
+            return seconds
+
+        return harness.rounds({"plain": plain, "captured": captured})
+
+
+def _steps(states, name, tokens, around) -> float:
+    state = states[name]
+    begin = time.perf_counter()
+    for batch in tokens:
+        with around():
             state, _ = demo.train_step(state, batch)
-        jax.block_until_ready(state)
-        states["plain"] = state
-        return (time.perf_counter() - begin) / _STEPS
-
-    runs = iter(range(10**9))
-
-    def captured() -> float:
-        state = states["captured"]
-        with dmi.Monitor(folder / f"run-{next(runs)}") as monitor:
-            begin = time.perf_counter()
-            for batch in tokens:
-                with monitor.step(next(step)):
-                    state, _ = demo.train_step(state, batch)
-            jax.block_until_ready(state)
-            seconds = (time.perf_counter() - begin) / _STEPS
-        states["captured"] = state
-        return seconds
-
-    return harness.rounds({"plain": plain, "captured": captured})
+    jax.block_until_ready(state)
+    states[name] = state
+    return (time.perf_counter() - begin) / len(tokens)

@@ -44,7 +44,8 @@ class OverrunTest : public ::testing::Test {
     auto* slots = reinterpret_cast<wire::Slot*>(header.slots);
     program::StoreRelease(slots[sequence % 16].publication,
                           wire::PublicationOf(sequence));
-    program::StoreRelease(header.head, wire::Pack({3, 3}));
+    const uint32_t head = sequence % 16 + 1;
+    program::StoreRelease(header.head, wire::Pack({head, head}));
     flow_.ring().signals().WakeDrain();
   }
 
