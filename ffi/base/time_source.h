@@ -3,6 +3,7 @@
 #ifndef DMI_BASE_TIME_SOURCE_H_
 #define DMI_BASE_TIME_SOURCE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -15,6 +16,8 @@ class TimeSource {
   virtual ~TimeSource() = default;
   // Nanoseconds, never going backwards. Any thread.
   virtual int64_t Now() const = 0;
+  // How long a thread should sleep to look again after `nanos` of this time.
+  virtual int64_t RealNanos(int64_t nanos) const { return nanos; }
 };
 
 class SystemTime final : public TimeSource {
@@ -26,6 +29,10 @@ class SystemTime final : public TimeSource {
 class ManualTime final : public TimeSource {
  public:
   int64_t Now() const override { return now_.load(std::memory_order_acquire); }
+  // Whoever moves the clock does not say so.
+  int64_t RealNanos(int64_t nanos) const override {
+    return std::min<int64_t>(nanos, 200'000);
+  }
   void Advance(int64_t nanos) {
     now_.fetch_add(nanos, std::memory_order_acq_rel);
   }

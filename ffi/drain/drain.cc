@@ -2,6 +2,8 @@
 // The drain, see the header.
 #include "drain/drain.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -9,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "base/clock.h"
 #include "program/atomics.h"
 #include "wire/cursor.h"
 
@@ -23,23 +24,38 @@ constexpr int64_t kLongestSleep = 20'000'000;
 // would cost more of a core than an idle capture may.
 constexpr int64_t kShortestIdleSleep = 10'000'000;
 constexpr int64_t kShortestSleep = 200'000;
+// While a window is open, for records that come meanwhile.
+constexpr int64_t kOpenSleep = 500'000;
+// A sleep ends some tens of microseconds late; what ends sooner is waited for.
+constexpr int64_t kSpin = 50'000;
 
-// Offsets inside a batch are 32-bit.
-constexpr uint64_t kMostBatchSpan = std::numeric_limits<int32_t>::max();
+// How long a stop waits for a consumer that frees no staging.
+constexpr int64_t kStopPatience = 30'000'000'000;
+
+// Of a ring under Overflow::kDrop, where nobody waits for space: so full that
+// the next record may be lost.
+bool NearlyFull(uint64_t used, uint64_t size) { return used >= size / 8 * 7; }
 
 }  // namespace
 
 Drain::Drain(std::shared_ptr<ring::Ring> ring, int64_t device,
              const DrainOptions& options,
-             std::shared_ptr<batch::BatchQueue> queue)
+             std::shared_ptr<batch::BatchQueue> queue, DrainParts parts)
     : ring_(std::move(ring)),
       device_(device),
       options_(options),
-      queue_(std::move(queue)),
-      pool_(std::make_shared<batch::ColumnPool>()),
-      cut_cursor_(wire::Unpack(program::LoadAcquire(ring_->header().tail))) {
-  ready_ = cut_ = cut_cursor_.sequence;
-  queued_.store(cut_, std::memory_order_relaxed);
+      time_(std::move(parts.time)),
+      link_(std::move(parts.link)),
+      staging_(link_->in_place()
+                   ? nullptr
+                   : std::make_shared<ring::Staging>(options.staging_bytes)),
+      cutter_(ring_, staging_, device,
+              {options.batch_bytes, options.batch_records}, std::move(queue)),
+      mover_(*ring_, staging_.get(), cutter_.cut()),
+      ready_(cutter_.cut()) {
+  if (parts.windows) {
+    windows_.emplace(*parts.windows, *parts.progress, *ring_, *time_);
+  }
 }
 
 Drain::~Drain() { Stop(); }
@@ -63,7 +79,7 @@ void Drain::Stop() {
 }
 
 uint64_t Drain::reserved() const {
-  const uint64_t queued = queued_.load(std::memory_order_acquire);
+  const uint64_t queued = cutter_.queued();
   const wire::Cursor head =
       wire::Unpack(program::LoadAcquire(ring_->header().head));
   return wire::Extend(head.sequence, queued);
@@ -83,32 +99,102 @@ uint64_t Drain::Seal(int64_t nanos) {
   return std::min(target, queued());
 }
 
+// ---- The loop ----
+
 void Drain::Loop() {
-  try {
-    while (true) {
-      const bool stopping = stopping_.load(std::memory_order_acquire);
-      if (!Scan()) break;
-      CutDue(stopping);
-      if (stopping) break;
-      ring_->PopulateAhead(cut_, reached_unit_);
-      ring_->signals().DrainSleep(SleepNanos(base::MonotonicNanos()), [&] {
-        return stopping_.load(std::memory_order_acquire) || WorkAppeared();
-      });
+  // Sleeps are for transfers and windows of milliseconds.
+  prctl(PR_SET_TIMERSLACK, 1000);
+  int64_t stuck_since = 0;
+  while (true) {
+    const bool stopping = stopping_.load(std::memory_order_acquire);
+    const uint64_t before = mover_.moved();
+    const int64_t nanos = Turn(stopping);
+    if (nanos < 0) break;
+    if (stopping) {
+      if (cutter_.cut() == ready_ && !flight_) break;
+      const int64_t now = base::MonotonicNanos();
+      if (!blocked_ || mover_.moved() != before) stuck_since = now;
+      if (now - stuck_since > kStopPatience) {
+        failure_.Latch(
+            std::to_string(ready_ - cutter_.cut()) +
+            " records stayed in the ring: the sink freed no staging");
+        break;
+      }
     }
-  } catch (const std::exception& error) {
-    failure_.Latch(std::string("the drain stopped: ") + error.what());
+    ring_->PopulateAhead(cutter_.cut(), cutter_.reached_unit());
+    if (nanos < kSpin) {
+      std::this_thread::yield();
+      continue;
+    }
+    ring_->signals().DrainSleep(time_->RealNanos(nanos), [&] {
+      return stopping_.load(std::memory_order_acquire) != stopping ||
+             WorkAppeared();
+    });
   }
-  if (failure_.count() > 0) ring_->signals().GiveUp();
   std::lock_guard lock(sealed_mutex_);
   sealed_.notify_all();
 }
 
+int64_t Drain::Turn(bool everything) {
+  try {
+    if (Scan()) Work(everything);
+    if (failure_.count() == 0) return SleepNanos(time_->Now());
+  } catch (const std::exception& error) {
+    failure_.Latch(std::string("the drain stopped: ") + error.what());
+  }
+  ring_->signals().GiveUp();
+  std::lock_guard lock(sealed_mutex_);
+  sealed_.notify_all();
+  return -1;
+}
+
 bool Drain::WorkAppeared() {
   if (!Scan()) return true;  // ends the loop
-  if (ready_ == cut_ || paused_.load(std::memory_order_relaxed)) return false;
-  return seal_to_.load(std::memory_order_acquire) > cut_ ||
-         ring_->signals().somebody_waits() || Due(base::MonotonicNanos());
+  if (flight_) return false;
+  if (windows_ && windows_->Woken()) return true;
+  if (ready_ == cutter_.cut() || paused_.load(std::memory_order_relaxed))
+    return false;
+  if (blocked_) return mover_.Look(ready_).bytes > 0;
+  return seal_to_.load(std::memory_order_acquire) > cutter_.cut() ||
+         ring_->signals().somebody_waits() ||
+         (!confining() && Due(time_->Now()));
 }
+
+int64_t Drain::SleepNanos(int64_t now) {
+  if (flight_) return link_->Remaining();
+  if (paused_.load(std::memory_order_relaxed) || blocked_) return kLongestSleep;
+  // A seal waits for records that are reserved but not yet published.
+  if (seal_to_.load(std::memory_order_acquire) > queued()) {
+    return kShortestSleep;
+  }
+  if (confining()) {
+    const int64_t most = windows_->open() ? kOpenSleep : kLongestSleep;
+    if (ready_ == cutter_.cut()) return most;
+    const int64_t left = windows_->config().max_age_nanos - AgeOfOldest(now);
+    return std::clamp(left, kShortestSleep, most);
+  }
+  if (ready_ == cutter_.cut()) {
+    return std::clamp(options_.linger_nanos / 8, kShortestIdleSleep,
+                      kLongestSleep);
+  }
+  return std::clamp(options_.linger_nanos - AgeOfOldest(now), kShortestSleep,
+                    kLongestSleep);
+}
+
+void Drain::Pause() {
+  std::lock_guard lock(cut_mutex_);
+  paused_.store(true, std::memory_order_relaxed);
+}
+
+void Drain::Resume() {
+  {
+    std::lock_guard lock(cut_mutex_);
+    paused_.store(false, std::memory_order_relaxed);
+  }
+  ring_->signals().WakeDrain();
+}
+
+// ---- What is there ----
 
 bool Drain::Published(uint64_t sequence) const {
   const uint64_t word = program::LoadAcquire(ring_->slot(sequence).publication);
@@ -118,7 +204,7 @@ bool Drain::Published(uint64_t sequence) const {
 bool Drain::Scan() {
   if (failure_.count() > 0) return false;
   const uint32_t slots = ring_->header().extent.slots;
-  while (ready_ - cut_ < slots && Published(ready_)) {
+  while (ready_ - cutter_.cut() < slots && Published(ready_)) {
     ready_bytes_ += ring_->slot(ready_).bytes;
     ++ready_;
   }
@@ -136,118 +222,181 @@ bool Drain::Scan() {
 uint64_t Drain::WaitingBytes() const {
   const wire::Cursor head =
       wire::Unpack(program::LoadRelaxed(ring_->header().head));
-  return wire::UnitsBetween(cut_cursor_, head, ring_->header().extent) *
+  return wire::UnitsBetween(cutter_.cursor(), head, ring_->header().extent) *
          wire::kPayloadUnit;
 }
 
+int64_t Drain::AgeOfOldest(int64_t now) const {
+  return now -
+         (ring_->slot(cutter_.cut()).time_ns - ring_->header().clock_offset);
+}
+
 bool Drain::Due(int64_t now) const {
-  if (ready_ == cut_) return false;
-  if (ready_ - cut_ >= options_.batch_records ||
-      ready_bytes_ >= options_.batch_bytes ||
-      ready_ - cut_ >= ring_->header().extent.slots / 2 ||
-      WaitingBytes() >= ring_->payload_bytes() / 2) {
+  if (ready_ == cutter_.cut()) return false;
+  return ready_ - cutter_.cut() >= options_.batch_records ||
+         ready_bytes_ >= options_.batch_bytes ||
+         ready_ - cutter_.cut() >= ring_->header().extent.slots / 2 ||
+         WaitingBytes() >= ring_->payload_bytes() / 2 ||
+         AgeOfOldest(now) >= options_.linger_nanos;
+}
+
+bool Drain::Forced(bool everything) {
+  const uint64_t moved = mover_.moved();
+  if (everything || moved < forced_to_ ||
+      moved < seal_to_.load(std::memory_order_acquire)) {
     return true;
   }
-  const int64_t oldest =
-      ring_->slot(cut_).time_ns - ring_->header().clock_offset;
-  return now - oldest >= options_.linger_nanos;
+  const bool confined = confining();
+  bool full = ring_->signals().somebody_waits();
+  if (confined && ring_->header().overflow == wire::Overflow::kDrop) {
+    full = NearlyFull(WaitingBytes(), ring_->payload_bytes()) ||
+           NearlyFull(ready_ - cutter_.cut(), ring_->header().extent.slots);
+  }
+  const bool old =
+      confined && AgeOfOldest(time_->Now()) >= windows_->config().max_age_nanos;
+  if (confined && (full || old)) {
+    // All of it: a ring that stays nearly full would be full again at once.
+    forced_to_ = ready_;
+    full_ = full;
+  }
+  return full || old;
 }
 
-void Drain::Pause() {
+// ---- Moving ----
+
+void Drain::Work(bool everything) {
   std::lock_guard lock(cut_mutex_);
-  paused_.store(true, std::memory_order_relaxed);
-}
-
-void Drain::Resume() {
-  {
-    std::lock_guard lock(cut_mutex_);
-    paused_.store(false, std::memory_order_relaxed);
+  while (Land()) {
+    if (paused_.load(std::memory_order_relaxed) && !everything) return;
+    if (!Scan() || !Move(everything)) break;
   }
-  ring_->signals().WakeDrain();
-}
-
-void Drain::CutDue(bool everything) {
-  std::lock_guard lock(cut_mutex_);
-  if (paused_.load(std::memory_order_relaxed) && !everything) return;
-  while (ready_ != cut_) {
-    const bool forced = everything ||
-                        seal_to_.load(std::memory_order_acquire) > cut_ ||
-                        ring_->signals().somebody_waits();
-    if (!forced && !Due(base::MonotonicNanos())) break;
-    Cut(forced ? TransferKind::kForced : TransferKind::kBatch);
-    Scan();
+  // Also while a transfer is under way: what landed before it is of use.
+  if (!flight_) {
+    CutLanded();
   }
 }
 
-int64_t Drain::SleepNanos(int64_t now) const {
-  if (paused_.load(std::memory_order_relaxed)) return kLongestSleep;
-  // A seal waits for records that are reserved but not yet published.
-  if (seal_to_.load(std::memory_order_acquire) > queued()) {
-    return kShortestSleep;
+bool Drain::Move(bool everything) {
+  const bool forced = ready_ != mover_.moved() && Forced(everything);
+  if (windows_) {
+    if (forced) {
+      windows_->NoteForced();
+      windows_->Poll(0, 0);
+    } else if (MoveInWindow()) {
+      return true;
+    } else if (windows_->confining()) {
+      return false;
+    }
   }
-  if (ready_ == cut_) {
-    return std::clamp(options_.linger_nanos / 8, kShortestIdleSleep,
-                      kLongestSleep);
+  if (!forced && !Due(time_->Now())) return false;
+  if (windows_) windows_->NoteForced();
+  const TransferKind kind =
+      forced ? TransferKind::kForced : TransferKind::kBatch;
+  if (staging_ == nullptr && mover_.between() &&
+      cutter_.cut() == mover_.moved()) {
+    // In place, and nothing of a window is left: no need to look twice.
+    Flight flight{.chunk = {},
+                  .kind = kind,
+                  .admission = std::nullopt,
+                  .begin = time_->Now(),
+                  .begin_progress = Progress()};
+    const uint64_t bytes = CutBatch(ready_);
+    mover_.SkipTo(cutter_.cut());
+    Log(flight, bytes);
+    NoteForcedMoved();
+    return true;
   }
-  const int64_t oldest =
-      ring_->slot(cut_).time_ns - ring_->header().clock_offset;
-  return std::clamp(oldest + options_.linger_nanos - now, kShortestSleep,
-                    kLongestSleep);
+  const auto chunk = mover_.Plan(ready_, options_.batch_bytes,
+                                 options_.batch_records, Cut::kBetween);
+  return chunk ? Begin(*chunk, kind, std::nullopt)
+               : (blocked_ = mover_.moved() != ready_, false);
 }
 
-void Drain::Cut(TransferKind kind) {
-  const int64_t begin = base::MonotonicNanos();
-  const uint64_t start = ring_->slot(cut_).position;
-  const uint8_t* base = ring_->payload() + start;
-  auto columns = pool_->Take();
-  columns->Reserve(std::min<uint64_t>(options_.batch_records, ready_ - cut_));
-  uint64_t span = 0;
-  uint64_t bytes = 0;
-  uint64_t next = cut_;
-  for (; next != ready_; ++next) {
-    const wire::Slot& slot = ring_->slot(next);
-    const bool wrapped = slot.position < start + span;
-    const uint64_t end = slot.position + slot.bytes;
-    const bool full =
-        columns->rows() > 0 && (columns->rows() >= options_.batch_records ||
-                                bytes + slot.bytes > options_.batch_bytes);
-    if (wrapped || full || end - start > kMostBatchSpan) break;
-    columns->Add(next, slot, ring_->payload() + slot.position, base);
-    span = end - start;
-    bytes += slot.bytes;
+bool Drain::MoveInWindow() {
+  const Mover::Available available = mover_.Look(ready_);
+  blocked_ = available.bytes == 0 && mover_.moved() != ready_;
+  const auto admission = windows_->Poll(available.bytes, available.first);
+  if (!admission) return false;
+  const windows::Grant& grant = admission->grant;
+  const bool one = grant.kind == windows::GrantKind::kMinimumRecordProbe;
+  const Cut cut = grant.kind == windows::GrantKind::kDeadline ? Cut::kAnywhere
+                                                              : Cut::kBetween;
+  const auto chunk = mover_.Plan(ready_, grant.byte_limit,
+                                 one ? 1 : options_.batch_records, cut);
+  // Empty values move too, and count as a byte.
+  return chunk &&
+         windows_->Commit(*admission, std::max<uint64_t>(1, chunk->bytes)) &&
+         Begin(*chunk, TransferKind::kWindow, admission);
+}
+
+bool Drain::Begin(const Chunk& chunk, TransferKind kind,
+                  std::optional<windows::Admission> admission) {
+  blocked_ = false;
+  mover_.Take(chunk);
+  flight_ = Flight{chunk, kind, admission, time_->Now(), Progress()};
+  link_->Begin(chunk.to, chunk.from, chunk.bytes);
+  return true;
+}
+
+bool Drain::Land() {
+  if (!flight_) return true;
+  if (link_->Remaining() > 0) return false;
+  const Flight flight = *flight_;
+  flight_.reset();
+  mover_.Land(flight.chunk);
+  Log(flight, flight.chunk.payload);
+  landed_bytes_ += flight.chunk.payload;
+  if (flight.admission) {
+    windows_->Complete(*flight.admission,
+                       std::max<uint64_t>(1, flight.chunk.bytes));
   }
-  const auto end_unit =
-      static_cast<uint32_t>(start / wire::kPayloadUnit + wire::UnitsFor(span));
-  cut_cursor_ = CursorAfter(
-      next, static_cast<uint32_t>(start / wire::kPayloadUnit), end_unit);
+  NoteForcedMoved();
+  if (flight.kind != TransferKind::kWindow ||
+      landed_bytes_ >= options_.batch_bytes ||
+      mover_.moved() - cutter_.cut() >= options_.batch_records) {
+    CutLanded();
+  }
+  return true;
+}
+
+uint64_t Drain::CutBatch(uint64_t end) {
+  const uint64_t bytes = cutter_.CutBatch(end, mover_);
   ready_bytes_ -= bytes;
-  cut_ = next;
-  program::StoreRelaxed(ring_->header().batch_begin, wire::Pack(cut_cursor_));
-  const uint64_t lease = ring_->Lease(cut_cursor_, bytes);
-  queue_->Push(std::make_shared<batch::Batch>(
-      device_, std::move(columns), batch::PayloadSpan{base, span}, bytes, pool_,
-      [ring = ring_, lease] { ring->Release(lease); }));
-  reached_unit_ = end_unit;
-  const int64_t offset = ring_->header().clock_offset;
-  transfers_.Add({begin + offset, base::MonotonicNanos() + offset, bytes, kind,
-                  0, 0, 0, 0, 0});
-  {
-    std::lock_guard lock(sealed_mutex_);
-    queued_.store(cut_, std::memory_order_release);
-  }
+  landed_bytes_ -= std::min(landed_bytes_, bytes);
+  std::lock_guard lock(sealed_mutex_);
   sealed_.notify_all();
+  return bytes;
 }
 
-wire::Cursor Drain::CursorAfter(uint64_t sequence, uint32_t begin_unit,
-                                uint32_t end_unit) const {
-  const wire::Extent extent = ring_->header().extent;
-  const uint32_t offset = cut_cursor_.position % extent.units;
-  // A batch that does not begin where the last one ended begins a new lap.
-  const uint64_t padding = begin_unit == offset ? 0 : extent.units - offset;
-  const uint64_t moved =
-      padding > 0 ? padding + end_unit : uint64_t{end_unit} - offset;
-  return {static_cast<uint32_t>(sequence),
-          wire::Advance(cut_cursor_.position, moved, extent)};
+void Drain::CutLanded() {
+  while (cutter_.cut() != mover_.moved()) CutBatch(mover_.moved());
+}
+
+void Drain::NoteForcedMoved() {
+  if (!full_ || mover_.moved() < forced_to_) return;
+  full_ = false;
+  windows_->NoteCapacityFlush();
+}
+
+uint64_t Drain::Progress() const { return windows_ ? windows_->Progress() : 0; }
+
+void Drain::Log(const Flight& flight, uint64_t bytes) {
+  const int64_t offset = ring_->header().clock_offset;
+  Transfer entry{.begin_ns = flight.begin + offset,
+                 .end_ns = time_->Now() + offset,
+                 .bytes = bytes,
+                 .kind = flight.kind,
+                 .version = wire::VersionOf(flight.begin_progress),
+                 .window_index = 0,
+                 .occurrence = 0,
+                 .begin_counter = wire::CounterOf(flight.begin_progress),
+                 .end_counter = wire::CounterOf(Progress())};
+  if (flight.admission) {
+    entry.version = flight.admission->version;
+    entry.window_index = flight.admission->match.window_index;
+    entry.occurrence = flight.admission->match.occurrence;
+  }
+  transfers_.Add(entry);
 }
 
 }  // namespace dmi::drain

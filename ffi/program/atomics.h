@@ -65,6 +65,11 @@ bool CompareExchangeAcquire(T& word, T& expected, T desired) {
   return std::atomic_ref<T>(word).compare_exchange_weak(
       expected, desired, std::memory_order_acquire);
 }
+template <typename T>
+bool CompareExchangeAcqRel(T& word, T& expected, T desired) {
+  return std::atomic_ref<T>(word).compare_exchange_weak(
+      expected, desired, std::memory_order_acq_rel, std::memory_order_relaxed);
+}
 // Stores `desired` unless the word has changed from `expected`.
 template <typename T>
 void ReplaceRelease(T& word, T expected, T desired) {

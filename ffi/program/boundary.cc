@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "program/atomics.h"
+#include "program/host_signals.h"
 #include "program/inside.h"
+#include "program/ring_clock.h"
 
 namespace dmi::program {
 
@@ -14,18 +15,38 @@ using wire::BoundaryStamp;
 using wire::ControlBlock;
 using wire::RingHeader;
 
+namespace {
+
+// Returns the progress after one more boundary. A counter at its end stays
+// there: it must not carry into the version.
+uint64_t Advance(ControlBlock& control) {
+  uint64_t seen = LoadRelaxed(control.progress);
+  while (wire::CounterOf(seen) != wire::kCounterMask) {
+    if (CompareExchangeAcqRel(control.progress, seen, seen + 1)) {
+      return seen + 1;
+    }
+  }
+  return seen;
+}
+
+}  // namespace
+
 void AdvanceBoundary(ControlBlock& control) {
   const Inside inside(control);
   RingHeader* ring = inside.ring();
   if (ring == nullptr) return;
-  const uint64_t progress = AddAcqRel(control.progress, uint64_t{1}) + 1;
+  const uint64_t progress = Advance(control);
   const uint64_t number = AddRelaxed(ring->boundary_count, uint64_t{1});
   BoundaryStamp& stamp = reinterpret_cast<BoundaryStamp*>(
       ring->boundaries)[number % wire::kBoundaryLogSize];
   StoreRelaxed(stamp.tag, uint64_t{0});
   StoreRelease(stamp.progress, progress);
-  StoreRelease(stamp.time_ns, base::MonotonicNanos() + ring->clock_offset);
+  StoreRelease(stamp.time_ns, UtcNow(*ring));
   StoreRelease(stamp.tag, number + 1);
+  // A drain that has not yet said how far it wants to sleep looks by itself.
+  if (progress >= LoadRelaxed(ring->wake_progress)) {
+    reinterpret_cast<HostSignals*>(ring->signals)->WakeDrain();
+  }
 }
 
 void SetAmbientStep(ControlBlock& control, wire::ProgramKind kind, int64_t step,

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/fork.h"
 #include "program/atomics.h"
 #include "program/gates.h"
 #include "program/host_signals.h"
 #include "program/inside.h"
+#include "program/ring_clock.h"
 
 namespace dmi::program {
 namespace {
@@ -114,7 +114,7 @@ void Publish(const RingHeader& ring, const ControlBlock& control,
     slot.labels[i] = labels.words[i];
   }
   slot.boundary = wire::CounterOf(LoadRelaxed(control.progress));
-  slot.time_ns = base::MonotonicNanos() + ring.clock_offset;
+  slot.time_ns = UtcNow(ring);
   slot.flags = labels.flags | (ring.checksum ? wire::kHasCrc : 0u);
   slot.crc = crc;
   StoreRelease(slot.publication, wire::PublicationOf(taken.sequence));

@@ -4,11 +4,14 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "program/record.h"
 #include "program/site_table.h"
 #include "python/binders.h"
+#include "transfer/simulated_link.h"
 
 namespace nb = nanobind;
 
@@ -60,8 +64,12 @@ class Capture {
           uint32_t ring_slots, const std::string& overflow,
           double stall_seconds, bool checksum, uint64_t batch_bytes,
           uint32_t batch_records, double linger_seconds,
-          std::shared_ptr<batch::BatchQueue> queue)
-      : control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
+          std::shared_ptr<batch::BatchQueue> queue, uint64_t staging_bytes,
+          std::shared_ptr<transfer::SimulatedLink> link,
+          std::shared_ptr<base::ManualTime> clock,
+          const std::optional<windows::WindowConfig>& windows)
+      : clock_(clock),
+        control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
     ring::RingOptions ring;
     ring.bytes = ring_bytes;
     ring.slots = ring_slots;
@@ -71,11 +79,18 @@ class Capture {
     ring.checksum = checksum;
     ring.wake_records = batch_records;
     ring.wake_bytes = batch_bytes;
+    if (clock) ring.clock = &clock->word();
     ring_ = std::make_shared<ring::Ring>(ring);
+    drain::DrainParts parts;
+    if (link) parts.link = std::move(link);
+    if (clock) parts.time = std::move(clock);
+    parts.windows = windows;
+    parts.progress = &control_.progress;
     drain_ = std::make_unique<drain::Drain>(
         ring_, device,
-        drain::DrainOptions{batch_bytes, batch_records, Nanos(linger_seconds)},
-        std::move(queue));
+        drain::DrainOptions{batch_bytes, batch_records, Nanos(linger_seconds),
+                            staging_bytes},
+        std::move(queue), std::move(parts));
   }
 
   // Programs must not find the ring when it is gone.
@@ -83,7 +98,8 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  void Start() {
+  // Lets records in. Without a thread the caller takes turns itself.
+  void Start(bool thread) {
     program::StoreRelaxed(control_.progress, uint64_t{0});
     for (uint32_t kind = 0; kind < wire::kProgramKinds; ++kind) {
       program::SetAmbientStep(control_, static_cast<wire::ProgramKind>(kind), 0,
@@ -92,7 +108,7 @@ class Capture {
     for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
       lost_before_[i] = program::LoadRelaxed(control_.lost[i]);
     }
-    drain_->Start();
+    if (thread) drain_->Start();
     program::Install(control_, ring_->header());
   }
 
@@ -181,6 +197,38 @@ class Capture {
     return {rows, {stamps.size(), 2}, owner};
   }
 
+  int64_t Turn() {
+    const int64_t nanos = drain_->Turn();
+    if (nanos < 0) throw std::runtime_error(drain_->failure().text());
+    return nanos;
+  }
+
+  // ---- Windows: only while no program can be in flight, but for State ----
+
+  // The pattern is in force from here on, its counter at `counter`.
+  void InstallPattern(uint16_t version, const windows::WindowPattern& pattern,
+                      uint64_t counter, bool keep_learning) {
+    controller().InstallPending(version, pattern, keep_learning);
+    SetProgress(version, counter);
+  }
+  // No pattern is in force until the next one is installed. Returns the
+  // counter.
+  uint64_t SuspendWindows() {
+    controller().Suspend();
+    const uint64_t counter =
+        wire::CounterOf(program::LoadAcquire(control_.progress));
+    SetProgress(0, counter);
+    return counter;
+  }
+  // Versions may be used again; nothing may be moving.
+  void ResetVersions() {
+    controller().ResetForVersionReuse();
+    SetProgress(0, 0);
+  }
+  windows::WindowController& controller() { return *drain_->controller(); }
+
+  void AdvanceBoundary() { program::AdvanceBoundary(control_); }
+
   nb::list Transfers() const {
     static constexpr const char* kKinds[] = {"batch", "forced", "window"};
     nb::list result;
@@ -194,10 +242,16 @@ class Capture {
   }
 
  private:
+  void SetProgress(uint16_t version, uint64_t counter) {
+    program::StoreRelease(control_.progress,
+                          wire::PackProgress(version, counter));
+    ring_->signals().WakeDrain();
+  }
   const wire::SiteCounters* counters() const {
     return reinterpret_cast<const wire::SiteCounters*>(ring_->header().sites);
   }
 
+  const std::shared_ptr<base::ManualTime> clock_;  // the ring points into it
   wire::ControlBlock& control_;
   std::shared_ptr<ring::Ring> ring_;
   std::unique_ptr<drain::Drain> drain_;
@@ -211,13 +265,35 @@ void BindDrain(nb::module_& module) {
                       "Ring and drain of one device for one run.")
       .def(nb::init<int32_t, int64_t, uint64_t, uint32_t, const std::string&,
                     double, bool, uint64_t, uint32_t, double,
-                    std::shared_ptr<batch::BatchQueue>>(),
+                    std::shared_ptr<batch::BatchQueue>, uint64_t,
+                    std::shared_ptr<transfer::SimulatedLink>,
+                    std::shared_ptr<base::ManualTime>,
+                    const std::optional<windows::WindowConfig>&>(),
            nb::kw_only(), nb::arg("ordinal"), nb::arg("device"),
            nb::arg("ring_bytes"), nb::arg("ring_slots"), nb::arg("overflow"),
            nb::arg("stall_seconds"), nb::arg("checksum"),
            nb::arg("batch_bytes"), nb::arg("batch_records"),
-           nb::arg("linger_seconds"), nb::arg("queue"))
-      .def("start", &Capture::Start)
+           nb::arg("linger_seconds"), nb::arg("queue"),
+           nb::arg("staging_bytes"), nb::arg("link").none() = nb::none(),
+           nb::arg("clock").none() = nb::none(),
+           nb::arg("windows").none() = nb::none())
+      .def("start", &Capture::Start, nb::arg("thread") = true)
+      .def("turn", &Capture::Turn,
+           "Does what is due and returns how many nanoseconds may pass until "
+           "the "
+           "next turn; for captures without a thread.")
+      .def("advance_boundary", &Capture::AdvanceBoundary)
+      .def("install_pattern", &Capture::InstallPattern, nb::arg("version"),
+           nb::arg("pattern"), nb::arg("counter"), nb::arg("keep_learning"))
+      .def("suspend_windows", &Capture::SuspendWindows)
+      .def("reset_versions", &Capture::ResetVersions)
+      .def(
+          "limit_grants",
+          [](Capture& c, std::optional<uint64_t> bytes) {
+            c.controller().LimitGrants(bytes);
+          },
+          nb::arg("bytes").none())
+      .def("window_state", [](Capture& c) { return c.controller().State(); })
       .def("stop", &Capture::Stop, nb::call_guard<nb::gil_scoped_release>())
       .def("set_multi_device_step", &Capture::SetMultiDeviceStep,
            nb::arg("step"), nb::arg("has_step"), nb::arg("recording"))
@@ -234,7 +310,7 @@ void BindDrain(nb::module_& module) {
       .def_prop_ro("queued",
                    [](const Capture& c) { return c.drain().queued(); })
       .def_prop_ro("pinned",
-                   [](const Capture& c) { return c.drain().ring().pinned(); })
+                   [](const Capture& c) { return c.drain().pinned(); })
       .def_prop_ro("failure",
                    [](const Capture& c) { return c.drain().failure().text(); })
       .def_prop_ro("device",
@@ -243,6 +319,25 @@ void BindDrain(nb::module_& module) {
       .def("by_site", &Capture::BySite)
       .def("boundaries", &Capture::Boundaries)
       .def("transfers", &Capture::Transfers);
+
+  nb::class_<transfer::SimulatedLink>(module, "SimulatedLink")
+      .def(
+          "__init__",
+          [](transfer::SimulatedLink* self, double bytes_per_second,
+             double latency_seconds, double jitter, uint64_t seed,
+             std::shared_ptr<base::ManualTime> clock) {
+            std::shared_ptr<const base::TimeSource> time = clock;
+            if (!time) time = std::make_shared<base::SystemTime>();
+            new (self) transfer::SimulatedLink(
+                {bytes_per_second, Nanos(latency_seconds), jitter, seed}, time);
+          },
+          nb::kw_only(), nb::arg("bytes_per_second"),
+          nb::arg("latency_seconds"), nb::arg("jitter"), nb::arg("seed"),
+          nb::arg("clock").none())
+      .def("set_rate", &transfer::SimulatedLink::SetRate,
+           nb::arg("bytes_per_second"))
+      .def("fail_after", &transfer::SimulatedLink::FailAfter,
+           nb::arg("transfers"));
 
   module.def("control_losses", &ControlLosses, nb::arg("device"),
              "Records of a device that fired while it had no ring, by reason.");

@@ -74,7 +74,11 @@ Ring::Ring(const RingOptions& options)
   header_.checksum = options.checksum ? 1 : 0;
   header_.wake_records = std::clamp(options.wake_records, 1u, slots / 2);
   header_.wake_units = static_cast<uint32_t>(std::max<uint64_t>(1, wake_units));
-  header_.clock_offset = base::UtcOffsetNanos();
+  header_.clock = reinterpret_cast<uint64_t>(options.clock);
+  header_.clock_offset = options.clock == nullptr
+                             ? base::UtcOffsetNanos()
+                             : base::UtcNanos() - options.clock->load();
+  header_.wake_progress = ~uint64_t{0};
   header_.signals = reinterpret_cast<uint64_t>(&signals_);
 }
 
@@ -102,37 +106,12 @@ void Ring::PopulateAhead(uint64_t sequence, uint32_t position) {
   payload_.PopulateAhead(uint64_t{position} * wire::kPayloadUnit);
 }
 
-uint64_t Ring::Lease(wire::Cursor end, uint64_t bytes) {
-  std::lock_guard lock(leases_mutex_);
-  leases_->push_back({end, bytes, false});
-  pinned_ += bytes;
-  return first_lease_ + leases_->size() - 1;
-}
-
 void Ring::Release(uint64_t id) {
-  // The list may be as another thread left it, halfway through a change.
-  if (base::InForkedChild()) return;
-  {
-    std::lock_guard lock(leases_mutex_);
-    LeaseEntry& entry = (*leases_)[id - first_lease_];
-    entry.released = true;
-    pinned_ -= entry.bytes;
-    if (id != first_lease_) return;
-    wire::Cursor end{};
-    while (!leases_->empty() && leases_->front().released) {
-      end = leases_->front().end;
-      leases_->pop_front();
-      ++first_lease_;
-    }
-    // Release: whatever read the span is done with it.
+  // Release: whatever read the span is done with it.
+  const bool freed = leases_.Release(id, [&](wire::Cursor end) {
     program::StoreRelease(header_.tail, wire::Pack(end));
-  }
-  signals_.SpaceFreed();
-}
-
-uint64_t Ring::pinned() const {
-  std::lock_guard lock(leases_mutex_);
-  return pinned_;
+  });
+  if (freed) signals_.SpaceFreed();
 }
 
 }  // namespace dmi::ring

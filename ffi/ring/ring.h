@@ -7,13 +7,11 @@
 #ifndef DMI_RING_RING_H_
 #define DMI_RING_RING_H_
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
-#include <memory>
-#include <mutex>
 
-#include "base/fork.h"
 #include "program/host_signals.h"
+#include "ring/leases.h"
 #include "wire/control.h"
 #include "wire/slot.h"
 
@@ -27,6 +25,9 @@ struct RingOptions {
   bool checksum = true;
   uint32_t wake_records = 4096;
   uint64_t wake_bytes = 16u << 20;
+  // What programs stamp records and boundaries with; nullptr = the machine's
+  // monotonic clock.
+  const std::atomic<int64_t>* clock = nullptr;
 };
 
 // Zeroed pages that take no memory until they are touched.
@@ -76,33 +77,25 @@ class Ring {
 
   // Called by the drain: everything up to `end` since the last lease is now
   // leased. Returns its id.
-  uint64_t Lease(wire::Cursor end, uint64_t bytes);
+  uint64_t Lease(wire::Cursor end, uint64_t bytes) {
+    return leases_.Add(end, bytes);
+  }
 
   // Called by any thread, once per lease: moves the tail over every released
   // lease at the front and wakes producers that wait for space.
   void Release(uint64_t id);
 
   // Payload bytes out on lease.
-  uint64_t pinned() const;
+  uint64_t pinned() const { return leases_.pinned(); }
 
  private:
-  struct LeaseEntry {
-    wire::Cursor end;
-    uint64_t bytes;
-    bool released;
-  };
-
   Pages payload_;
   Pages slots_;
   Pages sites_;
   Pages boundaries_;
   program::HostSignals signals_;
   wire::RingHeader header_{};
-  mutable base::Mutex leases_mutex_;
-  // Ids first_lease_, first_lease_ + 1, ...
-  base::ParentOnly<std::deque<LeaseEntry>> leases_;
-  uint64_t first_lease_ = 0;
-  uint64_t pinned_ = 0;
+  Leases<wire::Cursor> leases_;
 };
 
 }  // namespace dmi::ring

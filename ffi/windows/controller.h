@@ -97,6 +97,8 @@ class WindowController {
 
   // Whether the boundaries have stopped for longer than the watchdog allows.
   bool Stalled() const;
+  // Whether the last poll saw a window open.
+  bool InsideWindow() const;
   // The next counter at which polling again can change anything: the drain
   // wants to be woken there. In the version that is current; kUnbounded for
   // none.

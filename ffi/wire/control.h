@@ -87,11 +87,15 @@ struct alignas(64) RingHeader {
   uint64_t exhausted;         // 1 once the stall budget is spent
   uint64_t batch_begin;       // Cursor, drain; once per batch
   uint64_t signals;           // host only: program::HostSignals*, constant
+  uint64_t clock;             // host only: int64_t* to read instead of the
+                              // monotonic clock, or 0; constant
 
   alignas(64) uint64_t tail;  // Cursor, whoever releases a lease
 
   alignas(64) uint64_t boundary_count;  // boundary programs
   uint64_t boundaries;  // BoundaryStamp[kBoundaryLogSize], constant
+  // Host only, drain: it wants to be woken once the progress word gets there.
+  uint64_t wake_progress;
 };
 static_assert(offsetof(RingHeader, head) == 64);
 static_assert(offsetof(RingHeader, tail) == 128);
