@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from jax_dmi import _compat
+from jax_dmi import arguments
 from jax_dmi import errors
 from jax_dmi import run_control
 from jax_dmi import session
@@ -54,7 +55,8 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
       replicas: ``"first"`` or ``"all"``: which copies of a replicated value.
       ring_bytes: Payload bytes of the ring, per device. A record may hold half.
       ring_slots: Records the ring can hold, per device.
-      staging_bytes: Host staging per device; unused where the host is the device.
+      staging_bytes: Host staging per device, by default ``ring_bytes`` and at least half
+        of that; unused where the host is the device.
       batch_bytes: A batch is cut at so many bytes,
       batch_records: or so many records,
       linger: or when its oldest record waited so many seconds.
@@ -65,9 +67,10 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         which it drops and counts, and ``close`` raises.
       checksum: Whether payloads carry a crc32c.
       sink: Where records go; by default an ``ArrowSink`` on ``run``.
-      windows: Transfer windows.
+      windows: A ``WindowPattern`` or a ``WindowConfig``: transfers keep to windows of
+        the program.
       devices: Local devices to capture on; all by default.
-      link: The link to the devices, for simulation.
+      link: A ``SimulatedLink`` to reach the devices through.
       exist: ``"error"`` refuses a run that exists, ``"new"`` takes the next name.
       attrs: JSON data to keep with the run.
     """
@@ -98,9 +101,10 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         exist: str = "error",
         attrs: Mapping[str, Any] | None = None,
     ) -> None:
-        ring = settings.size(
-            "ring_bytes", ring_bytes, least=128, most=settings.MOST_RING_BYTES
+        ring = arguments.size(
+            "ring_bytes", ring_bytes, least=128, most=arguments.MOST_RING_BYTES
         )
+        config, pattern = settings.window_settings(windows)
         self._settings = settings.Settings(
             spec=capture_spec.CaptureSpec(
                 select=select,
@@ -108,32 +112,35 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
                 replicas=replicas,
                 size_limit=ring // 2,
             ),
-            every=settings.count("every", every, least=1),
-            warmup=settings.count("warmup", warmup, least=0),
+            every=arguments.count("every", every, least=1),
+            warmup=arguments.count("warmup", warmup, least=0),
             ring_bytes=ring,
-            ring_slots=settings.count(
-                "ring_slots", ring_slots, least=2, most=settings.MOST_RING_SLOTS
+            ring_slots=arguments.count(
+                "ring_slots", ring_slots, least=2, most=arguments.MOST_RING_SLOTS
             ),
-            staging_bytes=settings.size("staging_bytes", staging_bytes or ring),
-            batch_bytes=settings.size("batch_bytes", batch_bytes),
-            batch_records=settings.count(
+            staging_bytes=arguments.size(
+                "staging_bytes",
+                ring if staging_bytes is None else staging_bytes,
+                least=ring // 2 if link is not None else 1,
+            ),
+            batch_bytes=arguments.size("batch_bytes", batch_bytes),
+            batch_records=arguments.count(
                 "batch_records",
                 batch_records,
                 least=1,
-                most=settings.MOST_BATCH_RECORDS,
+                most=arguments.MOST_BATCH_RECORDS,
             ),
-            linger=settings.seconds("linger", linger),
-            segment_bytes=settings.size("segment_bytes", segment_bytes),
-            overflow=settings.choice("overflow", overflow, ("block", "drop")),
-            stall_timeout=settings.seconds("stall_timeout", stall_timeout),
+            linger=arguments.seconds("linger", linger),
+            segment_bytes=arguments.size("segment_bytes", segment_bytes),
+            overflow=arguments.choice("overflow", overflow, ("block", "drop")),
+            stall_timeout=arguments.seconds("stall_timeout", stall_timeout),
             checksum=bool(checksum),
-            exist=settings.choice("exist", exist, ("error", "new")),
-            attrs=settings.json_object("attrs", attrs),
+            exist=arguments.choice("exist", exist, ("error", "new")),
+            attrs=arguments.json_object("attrs", attrs),
+            windows=config,
+            pattern=pattern,
+            link=settings.link(link),
         )
-        if windows is not None or link is not None:
-            raise errors.DmiValueError(
-                "windows= and link= are not available yet; leave them out."
-            )
         self._sink = session.sink_of(run, sink, self._settings)
         self._asked_devices = devices
         self._lock = threading.RLock()
@@ -263,7 +270,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         """
         self._check_active("step")
         self._check_untraced("step")
-        number = settings.count("step", step, least=-(2**63), most=2**63 - 1)
+        number = arguments.count("step", step, least=-(2**63), most=2**63 - 1)
         with self._lock:
             if self._stepping is not None:
                 raise errors.StateError(
@@ -314,7 +321,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         """
         self._check_active("flush")
         begin = time.monotonic()
-        deadline = begin + settings.seconds("timeout", timeout)
+        deadline = begin + arguments.seconds("timeout", timeout)
         self._session.flush(deadline, wait, fsync)
         return self._since_last_flush(time.monotonic() - begin)
 
@@ -342,11 +349,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
           device: Which device; by default the first one captured.
         """
         self._check_started("boundaries")
-        chosen = self._session.devices[0] if device is None else device
-        number = getattr(chosen, "id", chosen)
-        if number not in {d.id for d in self._session.devices}:
-            raise errors.DmiValueError(f"device={device!r} is not captured.")
-        return self._session.accounts.boundaries(number)
+        return self._session.accounts.boundaries(self._numbers(device)[0])
 
     # --- Guards --------------------------------------------------------------
 

@@ -8,6 +8,7 @@ The Monitor decides what is allowed when; the session does it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import contextlib
 import importlib.metadata
 import os
@@ -29,6 +30,7 @@ from jax_dmi import settings
 from jax_dmi import sinks
 from jax_dmi import spec as capture_spec
 from jax_dmi import switches
+from jax_dmi import window_versions
 from jax_dmi.ops import control
 
 # How long the end of a session waits for a sink that makes no progress, and for
@@ -63,6 +65,11 @@ class Session:
         self.accounts = accounts.Accounts(self._captures, self.pump)
         self.switches = switches.Switches(self._captures, self._set_gates)
         self.pauses = pauses.Pauses(self._pause, self._resume)
+        self.windows: window_versions.WindowVersions | None = None
+        if chosen.windows is not None:
+            self.windows = window_versions.WindowVersions(
+                self._captures, self._settle, self._quiesced
+            )
 
     def _capture(self, s: settings.Settings, device: jax.Device) -> _native.Capture:
         return _native.Capture(
@@ -77,6 +84,10 @@ class Session:
             batch_records=s.batch_records,
             linger_seconds=s.linger,
             queue=self._queue,
+            staging_bytes=s.staging_bytes,
+            link=None if s.link is None else s.link.native(),
+            clock=None if s.link is None else s.link.clock,
+            windows=None if s.windows is None else s.windows.native(),
         )
 
     def start(self) -> None:
@@ -90,6 +101,8 @@ class Session:
         for capture in self._captures.values():
             capture.start()
         self.switches.start()
+        if self.windows is not None and self.settings.pattern is not None:
+            self.windows.define(self.settings.pattern, self._captures)
         capture_spec.install(self.settings.spec)
 
     def end(self) -> None:
@@ -113,6 +126,8 @@ class Session:
         self._queue.close()
         self.hung = not self.pump.join(SINK_PATIENCE)
         self.accounts.freeze()
+        if self.windows is not None:
+            self.windows.freeze()
         # Not cleared: other threads may be reading it.
         self._captures = {}
         if self.hung:
@@ -148,6 +163,19 @@ class Session:
     def _resume(self) -> None:
         for capture in self._captures.values():
             capture.resume()
+
+    def _settle(self) -> None:
+        self.wait_for_programs(time.monotonic() + _PROGRAM_PATIENCE, None)
+
+    @contextlib.contextmanager
+    def _quiesced(self) -> Iterator[None]:
+        """Everything recorded before is written, and nothing moves inside."""
+        self.flush(time.monotonic() + _PROGRAM_PATIENCE, None, False)
+        token = self.pauses.pause()
+        try:
+            yield
+        finally:
+            self.pauses.resume(token)
 
     def wait_for_programs(self, deadline: float, wait: Any) -> None:
         """Waits for what was dispatched before, see ``Monitor.flush``."""

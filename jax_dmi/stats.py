@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 
+from jax_dmi import windows as transfer_windows
 from jax_dmi.spec import Site
 
 
@@ -96,6 +97,51 @@ class Transfer:
     occurrence: int
     begin_counter: int
     end_counter: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowInfo:
+    """What is known of one window of a pattern.
+
+    Attributes:
+      length_ns: How long it lasts, a short one of the last; None before one was
+        seen from its first to its last boundary.
+      max_safe: Most bytes that one occurrence carried, None for none.
+      min_unsafe: Fewest bytes that were too many for one.
+      estimate: Bytes that a whole occurrence should carry.
+      last_grant: Bytes granted in the last occurrence that carried any.
+      occurrences: How many occurrences carried any.
+      overruns: How many transfers ended after their window.
+    """
+
+    length_ns: int | None
+    max_safe: int | None
+    min_unsafe: int | None
+    estimate: int | None
+    last_grant: int
+    occurrences: int
+    overruns: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowState:
+    """What the windows of one device are and learned.
+
+    Attributes:
+      mode: ``"no_pattern"``, ``"active"`` (transfers keep to windows),
+        ``"suspended"``, or ``"fallback"`` (the ring was full too often: ordinary
+        batching for some periods).
+      version: Of the pattern, counted up whenever one is installed; 0 for none.
+      pattern: The pattern that was installed last.
+      windows: One entry per window of the pattern.
+      link_bytes_per_second: Measured rate of the link, None before it was.
+    """
+
+    mode: str
+    version: int
+    pattern: transfer_windows.WindowPattern | None
+    windows: list[WindowInfo]
+    link_bytes_per_second: float | None
 
 
 def merge(*dropped: Mapping[str, int]) -> dict[str, int]:

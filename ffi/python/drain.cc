@@ -227,6 +227,22 @@ class Capture {
   }
   windows::WindowController& controller() { return *drain_->controller(); }
 
+  nb::tuple WindowState() {
+    static constexpr const char* kModes[] = {"no_pattern", "active",
+                                             "suspended", "fallback"};
+    const windows::WindowState state = controller().State();
+    nb::list found;
+    for (const windows::WindowInfo& w : state.windows) {
+      found.append(nb::make_tuple(
+          w.length_ns == 0 ? nb::none() : nb::cast(w.length_ns), w.max_safe,
+          w.min_unsafe, w.estimate, w.last_grant, w.occurrences, w.overruns));
+    }
+    const double rate = state.link_bytes_per_second;
+    return nb::make_tuple(kModes[static_cast<uint32_t>(state.mode)],
+                          state.version, state.pattern, found,
+                          rate == 0 ? nb::none() : nb::cast(rate));
+  }
+
   void AdvanceBoundary() { program::AdvanceBoundary(control_); }
 
   nb::list Transfers() const {
@@ -293,7 +309,10 @@ void BindDrain(nb::module_& module) {
             c.controller().LimitGrants(bytes);
           },
           nb::arg("bytes").none())
-      .def("window_state", [](Capture& c) { return c.controller().State(); })
+      .def("window_state", &Capture::WindowState,
+           "(mode, version, pattern or None, one tuple per window in the order "
+           "of "
+           "WindowInfo, bytes per second or None)")
       .def("stop", &Capture::Stop, nb::call_guard<nb::gil_scoped_release>())
       .def("set_multi_device_step", &Capture::SetMultiDeviceStep,
            nb::arg("step"), nb::arg("has_step"), nb::arg("recording"))

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which window pattern is in force on which device, under which version.
+
+A pattern is installed between programs: everything dispatched before has ended, so
+the counter of a device starts where the pattern says, and every boundary after that
+counts in the new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import threading
+
+from jax_dmi import _native
+from jax_dmi import errors
+from jax_dmi import stats
+from jax_dmi import windows
+
+# Of 16 bits; 0 stands for no pattern.
+_LAST_VERSION = 65535
+
+
+@dataclasses.dataclass
+class _Device:
+    """The windows of one device."""
+
+    capture: _native.Capture
+    version: int = 0
+    pattern: windows.WindowPattern | None = None
+    # Where its counter was when windows were suspended.
+    suspended_at: int | None = None
+
+    @property
+    def mode(self) -> str:
+        return self.capture.window_state()[0]
+
+    def install(self, counter: int, keep_learning: bool) -> None:
+        assert self.pattern is not None
+        self.version += 1
+        self.capture.install_pattern(
+            self.version, self.pattern.native(), counter, keep_learning
+        )
+
+
+class WindowVersions:
+    """Installs, suspends and reports the patterns of a session.
+
+    Any thread may call any method; those that change a pattern wait for programs.
+
+    Args:
+      captures: By global device id; their drains have windows.
+      settle: Waits until every program dispatched before has ended.
+      quiesced: Returns a context in which everything recorded before is written and
+        nothing moves.
+    """
+
+    def __init__(
+        self,
+        captures: Mapping[int, _native.Capture],
+        settle: Callable[[], None],
+        quiesced: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._devices = {d: _Device(capture) for d, capture in captures.items()}
+        self._settle = settle
+        self._quiesced = quiesced
+        self._lock = threading.RLock()
+        self._last: dict[int, stats.WindowState] = {}
+
+    def define(self, pattern: windows.WindowPattern, devices: Iterable[int]) -> bool:
+        """Installs a pattern; False, and nothing changed, where fallback holds.
+
+        Raises:
+          StateError: Windows are suspended.
+        """
+        with self._lock:
+            chosen = [self._devices[d] for d in devices]
+            if any(d.suspended_at is not None for d in chosen):
+                raise errors.StateError(
+                    "define_window_pattern while windows are suspended; call"
+                    " resume_windows first."
+                )
+            if any(d.mode == "fallback" for d in chosen):
+                return False
+            self._settle()
+            self._make_room(chosen)
+            for device in chosen:
+                device.pattern = pattern
+                device.install(pattern.initial_counter, False)
+            return True
+
+    def suspend(self) -> None:
+        """Takes the patterns out of force; raises StateError if they are."""
+        with self._lock:
+            if any(d.suspended_at is not None for d in self._devices.values()):
+                raise errors.StateError("windows are suspended already.")
+            self._settle()
+            for device in self._devices.values():
+                device.suspended_at = device.capture.suspend_windows()
+
+    def resume(self) -> None:
+        """Puts them in force again where they were; raises StateError if they are."""
+        with self._lock:
+            if any(d.suspended_at is None for d in self._devices.values()):
+                raise errors.StateError("resume_windows needs suspended windows.")
+            self._settle()
+            self._make_room(list(self._devices.values()))
+            for device in self._devices.values():
+                counter, device.suspended_at = device.suspended_at, None
+                if device.pattern is not None:
+                    device.install(counter or 0, True)
+
+    def _make_room(self, devices: list[_Device]) -> None:
+        """Starts versions over where one more does not fit."""
+        full = [d for d in devices if d.version >= _LAST_VERSION]
+        if not full:
+            return
+        with self._quiesced():
+            for device in full:
+                device.capture.reset_versions()
+                device.version = 0
+
+    def limit(self, most: int | None, devices: Iterable[int]) -> None:
+        """Bounds every grant from the next one on; None takes the bound away."""
+        for device in devices:
+            self._devices[device].capture.limit_grants(most)
+
+    def state(self, device: int) -> stats.WindowState:
+        """Returns what the windows of a device learned; also after the end."""
+        if device in self._last:
+            return self._last[device]
+        found = self._devices[device]
+        mode, version, _, infos, rate = found.capture.window_state()
+        return stats.WindowState(
+            mode=mode,
+            version=version,
+            pattern=found.pattern if version or mode != "no_pattern" else None,
+            windows=[stats.WindowInfo(*info) for info in infos],
+            link_bytes_per_second=rate,
+        )
+
+    def freeze(self) -> None:
+        """Keeps the last states, so that the captures can be freed."""
+        self._last = {d: self.state(d) for d in self._devices}
+        self._devices = {}
