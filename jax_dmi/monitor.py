@@ -55,7 +55,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
       replicas: ``"first"`` or ``"all"``: which copies of a replicated value.
       ring_bytes: Payload bytes of the ring, per device. A record may hold half.
       ring_slots: Records the ring can hold, per device.
-      staging_bytes: Host staging per device, by default ``ring_bytes`` and at least half
+      staging_bytes: Host staging per device, by default ``ring_bytes``, at least half
         of that; unused where the host is the device.
       batch_bytes: A batch is cut at so many bytes,
       batch_records: or so many records,

@@ -332,6 +332,10 @@ void BindDrain(nb::module_& module) {
                    [](const Capture& c) { return c.drain().pinned(); })
       .def_prop_ro("failure",
                    [](const Capture& c) { return c.drain().failure().text(); })
+      .def_prop_ro(
+          "clock_offset",
+          [](const Capture& c) { return c.drain().ring().header().clock_offset; },
+          "UTC minus the clock of the ring, in ns.")
       .def_prop_ro("device",
                    [](const Capture& c) { return c.drain().device(); })
       .def("lost", &Capture::Lost)

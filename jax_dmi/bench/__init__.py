@@ -10,7 +10,7 @@ import importlib
 from jax_dmi.bench.harness import Row as Row
 
 # In the order they are reported.
-GROUPS = ("dispatch", "scan", "sustained", "memory", "training", "replay")
+GROUPS = ("dispatch", "scan", "sustained", "memory", "training", "replay", "windows")
 
 
 def run(

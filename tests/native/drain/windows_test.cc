@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers keep to windows, and every record still comes out once, byte for
+// byte.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "support/deadline.h"
+#include "support/simulation.h"
+
+namespace dmi::drain {
+namespace {
+
+using dmi::testing::Deadline;
+using dmi::testing::kMicrosecond;
+using dmi::testing::kMillisecond;
+using dmi::testing::kSecond;
+using dmi::testing::Measure;
+using dmi::testing::Overlap;
+using dmi::testing::Simulation;
+using dmi::testing::SimulationOptions;
+using windows::Mode;
+using windows::WindowPattern;
+
+// A short and a long window in a period of four boundaries.
+const WindowPattern& TwoWindows() {
+  static const WindowPattern pattern(4, {{1, 2}, {3, 4}});
+  return pattern;
+}
+int64_t TwoWindowsSchedule(uint64_t counter) {
+  constexpr int64_t kLengths[] = {10, 3, 10, 12};
+  return kLengths[counter % 4] * kMillisecond;
+}
+
+class WindowsTest : public ::testing::Test {
+ protected:
+  const Deadline deadline_{std::chrono::seconds(100)};
+};
+
+TEST_F(WindowsTest, TransfersKeepOutOfCriticalRegions) {
+  SimulationOptions options{.schedule = TwoWindowsSchedule};
+  Simulation batching(
+      {.windows = std::nullopt, .schedule = TwoWindowsSchedule});
+  batching.RunTo(400);
+  batching.Finish();
+  const Overlap before = Measure(batching, TwoWindows());
+
+  Simulation confined(options);
+  confined.Install(1, TwoWindows());
+  confined.RunTo(40);
+  const int64_t learned = confined.now();
+  confined.RunTo(400);
+  const Overlap after = Measure(confined, TwoWindows());
+  confined.Finish();
+  ASSERT_GT(before.critical, 0);
+  EXPECT_LE(static_cast<double>(after.critical) / before.critical, 0.01);
+  const Overlap steady = Measure(confined, TwoWindows(), learned);
+  EXPECT_GE(steady.bytes / (steady.windows * 1e-9 * 1e9), 0.85);
+  EXPECT_EQ(confined.controller().mode(), Mode::kActive);
+}
+
+TEST_F(WindowsTest, ARecordMovesOverSeveralWindows) {
+  SimulationOptions options{.schedule = TwoWindowsSchedule};
+  options.record_bytes = 30u << 20;  // 30 ms of the link
+  Simulation simulation(options);
+  simulation.Install(1, TwoWindows());
+  simulation.RunTo(100);
+  for (const Transfer& transfer : simulation.Transfers()) {
+    EXPECT_EQ(transfer.kind, TransferKind::kWindow);
+  }
+  EXPECT_LE(Measure(simulation, TwoWindows()).critical, 2 * kMillisecond);
+  simulation.Finish();
+}
+
+// The ring is smaller than what one period records: it has to be emptied
+// outside windows, again and again, until batching takes over for a while.
+TEST_F(WindowsTest, AFullRingForcesTransfersAndFallsBackForAWhile) {
+  SimulationOptions options{.schedule = TwoWindowsSchedule};
+  options.ring.overflow = wire::Overflow::kDrop;  // nobody else could wait here
+  options.ring.bytes = 1u << 20;
+  options.windows->capacity_flush_count_reset_interval = 4;
+  Simulation simulation(options);
+  simulation.Install(1, TwoWindows());
+  while (simulation.controller().mode() != Mode::kFallback) {
+    ASSERT_LT(simulation.boundaries().size(), 100u);
+    simulation.RunTo(simulation.boundaries().size());
+  }
+  simulation.set_backlog(false);
+  simulation.RunTo(simulation.boundaries().size() + 100);
+  EXPECT_EQ(simulation.controller().mode(), Mode::kActive);
+  simulation.Finish();
+}
+
+TEST_F(WindowsTest, NothingStaysLongerThanItsAge) {
+  SimulationOptions options{
+      .schedule = [](uint64_t) { return 100 * kMillisecond; }};
+  options.windows->max_age_nanos = 250 * kMillisecond;
+  Simulation simulation(options);
+  simulation.Install(1, WindowPattern(100, {{99, 100}}));
+  simulation.set_backlog(false);
+  simulation.Record(1000);
+  const int64_t begin = simulation.now();
+  simulation.RunTo(10);
+  const auto transfers = simulation.Transfers();
+  ASSERT_EQ(transfers.size(), 1u);
+  EXPECT_EQ(transfers[0].kind, TransferKind::kForced);
+  EXPECT_NEAR(transfers[0].begin_ns - begin, 250 * kMillisecond,
+              21 * kMillisecond);
+  simulation.Finish();
+}
+
+TEST_F(WindowsTest, BoundariesThatStopEndTheWaiting) {
+  SimulationOptions options{.schedule = TwoWindowsSchedule};
+  options.windows->watchdog_nanos = kSecond;
+  Simulation simulation(options);
+  simulation.Install(1, TwoWindows());
+  simulation.RunTo(40);
+  simulation.set_backlog(false);
+  simulation.RunFor(kSecond / 2);
+  simulation.Record(1000);
+  const size_t before = simulation.Transfers().size();
+  simulation.RunFor(kSecond / 4);
+  EXPECT_EQ(simulation.Transfers().size(), before);
+  simulation.RunFor(kSecond);
+  ASSERT_EQ(simulation.Transfers().size(), before + 1);
+  EXPECT_EQ(simulation.Transfers().back().kind, TransferKind::kBatch);
+  // They keep to windows again once boundaries come.
+  simulation.set_backlog(true);
+  const int64_t resumed = simulation.now();
+  simulation.RunTo(simulation.boundaries().size() + 40);
+  EXPECT_LE(Measure(simulation, TwoWindows(), resumed).critical,
+            2 * kMillisecond);
+  simulation.Finish();
+}
+
+// Suspended around an evaluation that passes three boundaries and fills the
+// ring.
+TEST_F(WindowsTest, SuspensionChargesNothing) {
+  SimulationOptions options{.schedule = TwoWindowsSchedule};
+  options.ring.bytes = 64u << 10;
+  options.record_bytes = 4096;
+  Simulation simulation(options);
+  simulation.Install(1, TwoWindows());
+  simulation.RunTo(40);
+  simulation.Suspend();
+  simulation.set_backlog(false);
+  for (int i = 0; i < 10; ++i) {
+    simulation.Record(32u << 10);
+    simulation.RunFor(300 * kMillisecond);
+  }
+  EXPECT_EQ(simulation.controller().mode(), Mode::kSuspended);
+  simulation.controller().InstallPending(2, TwoWindows(), true);
+  simulation.Install(3, TwoWindows());
+  simulation.set_backlog(true);
+  simulation.RunTo(80);
+  EXPECT_EQ(simulation.controller().mode(), Mode::kActive);
+  simulation.Finish();
+}
+
+// At every phase of a period the drain is away for 200 ms.
+TEST_F(WindowsTest, AStalledDrainLearnsNothingWrong) {
+  for (const auto policy :
+       {windows::PolicyKind::kDeadline, windows::PolicyKind::kBinaryAdaptive}) {
+    for (int64_t phase = 0; phase < 35; ++phase) {
+      SimulationOptions options{.schedule = TwoWindowsSchedule};
+      options.windows->policy = policy;
+      options.windows->initial_grant_bytes = 1u << 20;
+      Simulation simulation(options);
+      simulation.Install(1, TwoWindows());
+      simulation.RunTo(120);
+      const auto before = simulation.controller().State();
+      simulation.set_backlog(true);
+      simulation.RunTo(120 + 4);
+      // Some way into the period.
+      const int64_t until = simulation.now() + phase * kMillisecond;
+      while (simulation.now() < until) {
+        simulation.RunTo(simulation.boundaries().size());
+      }
+      simulation.Stall(200 * kMillisecond);
+      simulation.RunTo(simulation.boundaries().size() + 24);
+      const auto after = simulation.controller().State();
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_GE(after.windows[i].max_safe.value_or(0),
+                  before.windows[i].max_safe.value_or(0))
+            << phase;
+        EXPECT_LE(static_cast<double>(after.windows[i].estimate.value_or(0)),
+                  1.1 * static_cast<double>(TwoWindowsSchedule(2 * i + 1)) *
+                      1e-9 * 1e9)
+            << phase;
+      }
+      simulation.Finish();
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Staging much smaller than the ring, records of every size, wraps everywhere.
+TEST_F(WindowsTest, TinyStagingAndRingsStayExact) {
+  for (uint64_t ring : {256u, 1024u, 4096u}) {
+    SimulationOptions options{.schedule = TwoWindowsSchedule};
+    options.ring.bytes = ring;
+    options.ring.slots = 8;
+    options.drain.staging_bytes = ring / 2;
+    options.drain.batch_bytes = 200;
+    options.record_bytes = 80;
+    options.windows->chunk_bytes = 48;
+    Simulation simulation(options);
+    simulation.Install(1, TwoWindows());
+    simulation.RunTo(2000);
+    EXPECT_GT(simulation.recorded(), 100u);
+    simulation.Finish();
+  }
+}
+
+TEST_F(WindowsTest, AFailingLinkIsReported) {
+  Simulation simulation({.schedule = TwoWindowsSchedule});
+  simulation.Install(1, TwoWindows());
+  simulation.link().FailAfter(3);
+  simulation.set_backlog(false);
+  for (int i = 0; i < 10; ++i) simulation.Record(64u << 10);
+  int64_t nanos = 0;
+  for (int i = 0; i < 1000 && nanos >= 0; ++i) {
+    nanos = simulation.drain().Turn(true);
+    simulation.Advance(kMillisecond);
+  }
+  EXPECT_EQ(nanos, -1);
+  EXPECT_NE(simulation.drain().failure().text().find("link failed"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dmi::drain
