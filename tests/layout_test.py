@@ -26,7 +26,7 @@ PYTHON_ARROWS = {
     "stats": "spec",
     "settings": "spec errors",
     "ops": "spec _compat errors _native",
-    "windows": "ops _compat errors _native",
+    "windows": "ops settings _compat errors _native",
     "sinks": "format records selection errors _native",
     "read": "format records selection errors _native",
     "pump": "format sinks errors _native",

@@ -14,4 +14,5 @@ NB_MODULE(_native, module) {
   dmi::python::BindBatch(module);
   dmi::python::BindDrain(module);
   dmi::python::BindReplay(module);
+  dmi::python::BindWindows(module);
 }
