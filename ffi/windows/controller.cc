@@ -46,13 +46,13 @@ void WindowController::Impl::TakeOver(Version& next) {
   const bool keep = next.keep_learning && current &&
                     current->pattern.period() == next.pattern.period() &&
                     current->pattern.windows() == next.pattern.windows();
-  for (size_t i = 0; i < next.rooms.size(); ++i) {
+  for (size_t i = 0; i < next.entries.size(); ++i) {
     if (keep) {
-      next.rooms[i] = std::move(current->rooms[i]);
-      next.rooms[i].last_occurrence.reset();
-      next.rooms[i].policy->Restart();
+      next.entries[i] = std::move(current->entries[i]);
+      next.entries[i].last_occurrence.reset();
+      next.entries[i].policy->Restart();
     } else {
-      next.rooms[i].policy = MakePolicy(config, link);
+      next.entries[i].policy = MakePolicy(config, link);
     }
   }
 }
@@ -60,25 +60,26 @@ void WindowController::Impl::TakeOver(Version& next) {
 void WindowController::Impl::Learn(
     const std::optional<Evidence::Closed>& closed) {
   if (!closed || !In(Mode::kActive)) return;
-  Room& room = current->rooms[closed->window_index];
-  room.length_ns = closed->length_ns;
-  room.policy->ObserveLength(closed->length_ns);
+  WindowEntry& entry = current->entries[closed->window_index];
+  entry.length_ns = closed->length_ns;
+  entry.policy->ObserveLength(closed->length_ns);
   if (!closed->estimate) return;
-  room.policy->ObserveTimingEstimate(closed->bytes, *closed->estimate);
+  entry.policy->ObserveTimingEstimate(closed->bytes, *closed->estimate);
   estimates.Add({closed->window_index, *closed->estimate});
 }
 
-void WindowController::Impl::LearnTransfer(Room& room, const InFlight& done,
-                                           int64_t now, bool overran) {
+void WindowController::Impl::LearnTransfer(WindowEntry& entry,
+                                           const InFlight& done, int64_t now,
+                                           bool overran) {
   const Admission& admission = done.admission;
   const WindowMatch& match = admission.match;
-  if (overran) ++room.overruns;
+  if (overran) ++entry.overruns;
   attempts.Add({match.window_index,
                 {match.occurrence, done.bytes, overran, admission.grant.kind}});
   // A transfer that fitted counts wherever it started.
   const bool counts = !overran || done.clean;
-  if (counts && room.policy->Observe(match.occurrence, done.bytes, overran,
-                                     admission.grant)) {
+  if (counts && entry.policy->Observe(match.occurrence, done.bytes, overran,
+                                      admission.grant)) {
     WarnOnce(said_stall,
              "records are too large to search further; grants stay at the size "
              "that fitted");
@@ -171,18 +172,18 @@ std::optional<Admission> WindowController::Poll(uint64_t progress,
   self.Learn(evidence.Sight(counter, now, false));
   const auto match = self.current->pattern.Match(counter);
   if (!match || !self.In(Mode::kActive) || self.in_flight) return std::nullopt;
-  Room& room = self.current->rooms[match->window_index];
+  WindowEntry& entry = self.current->entries[match->window_index];
   Offer offer{full_grant_bytes, first_record_bytes,
               self.most.value_or(self.config.max_grant.value_or(kUnbounded)),
               std::nullopt};
-  if (room.policy->in_chunks()) {
+  if (entry.policy->in_chunks()) {
     const auto opened = evidence.OpenedAt(*match);
     if (!opened) return std::nullopt;
     offer.elapsed_ns = now - *opened;
-  } else if (room.last_occurrence == match->occurrence) {
+  } else if (entry.last_occurrence == match->occurrence) {
     return std::nullopt;
   }
-  const auto grant = room.policy->Choose(match->occurrence, offer);
+  const auto grant = entry.policy->Choose(match->occurrence, offer);
   if (!grant) return std::nullopt;
   return Admission{version, *match, *grant};
 }
@@ -204,15 +205,15 @@ bool WindowController::Commit(const Admission& admission, uint64_t bytes,
   self.Learn(evidence.Sight(counter, now, false));
   const WindowMatch& match = admission.match;
   if (self.current->pattern.Match(counter) != match) return false;
-  Room& room = self.current->rooms[match.window_index];
-  if (room.last_occurrence != match.occurrence) {
-    room.last_occurrence = match.occurrence;
-    room.last_grant = 0;
-    ++room.occurrences;
-  } else if (!room.policy->in_chunks()) {
+  WindowEntry& entry = self.current->entries[match.window_index];
+  if (entry.last_occurrence != match.occurrence) {
+    entry.last_occurrence = match.occurrence;
+    entry.last_grant = 0;
+    ++entry.occurrences;
+  } else if (!entry.policy->in_chunks()) {
     return false;
   }
-  room.last_grant += bytes;
+  entry.last_grant += bytes;
   self.in_flight = {admission, bytes, now, evidence.Clean(match)};
   self.Say("version ", admission.version, " window ", match.window_index,
            " occurrence ", match.occurrence, ": ", bytes, " bytes issued at ",
@@ -244,7 +245,7 @@ void WindowController::Complete(const Admission& admission, uint64_t bytes,
   const bool overran = counter >= match.end;
   const bool away = evidence.gap();
   if (bytes > 0) {
-    evidence.Transferred(match, bytes, done.issue_ns, now, !overran && !away);
+    self.Learn(evidence.Transferred(match, bytes, done.issue_ns, now, overran));
   }
   self.Learn(evidence.Sight(counter, now, overran));
   self.Say("version ", admission.version, " window ", match.window_index,
@@ -256,7 +257,7 @@ void WindowController::Complete(const Admission& admission, uint64_t bytes,
   }
   if (bytes == 0 || !self.In(Mode::kActive)) return;
   done.clean &= !away;
-  self.LearnTransfer(self.current->rooms[match.window_index], done, now,
+  self.LearnTransfer(self.current->entries[match.window_index], done, now,
                      overran);
 }
 

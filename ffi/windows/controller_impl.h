@@ -28,7 +28,7 @@ namespace dmi::windows {
 inline constexpr size_t kKept = 65536;
 
 // One window of the current version.
-struct Room {
+struct WindowEntry {
   std::unique_ptr<GrantPolicy> policy;
   int64_t length_ns = 0;
   uint64_t last_grant = 0;
@@ -43,13 +43,13 @@ struct Version {
         pattern(std::move(pattern_)),
         keep_learning(keep_learning_),
         evidence(pattern),
-        rooms(pattern.windows().size()) {}
+        entries(pattern.windows().size()) {}
 
   uint16_t number;
   WindowPattern pattern;
   bool keep_learning;
   Evidence evidence;
-  std::vector<Room> rooms;
+  std::vector<WindowEntry> entries;
 };
 
 struct InFlight {
@@ -84,7 +84,7 @@ struct WindowController::Impl {
   void SeeVersion(uint16_t number);
   void TakeOver(Version& next);
   void Learn(const std::optional<Evidence::Closed>& closed);
-  void LearnTransfer(Room& room, const InFlight& done, int64_t now,
+  void LearnTransfer(WindowEntry& entry, const InFlight& done, int64_t now,
                      bool overran);
 
   const WindowConfig config;

@@ -21,11 +21,12 @@ WindowState WindowController::State() const {
   if (!impl_->current) return state;
   state.version = impl_->current->number;
   state.pattern = impl_->current->pattern;
-  for (const Room& room : impl_->current->rooms) {
-    const Learned learned = room.policy->learned();
-    state.windows.push_back({room.length_ns, learned.max_safe,
+  for (const WindowEntry& entry : impl_->current->entries) {
+    const Learned learned = entry.policy->learned();
+    state.windows.push_back({entry.length_ns, learned.max_safe,
                              learned.min_unsafe, learned.estimate,
-                             room.last_grant, room.occurrences, room.overruns});
+                             entry.last_grant, entry.occurrences,
+                             entry.overruns});
   }
   return state;
 }

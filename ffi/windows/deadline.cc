@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace dmi::windows {
 namespace {
@@ -21,18 +22,35 @@ constexpr double kMostBytes = 1e18;
 }  // namespace
 
 void Lengths::Observe(int64_t length_ns) {
-  // Ignores as many long ones as a change consists of, and one accident.
-  if (lengths_.size() > kChanged) {
-    const int64_t usual =
-        Ranked(lengths_.values(), -1 - static_cast<ptrdiff_t>(kChanged));
-    longer_ = length_ns > kMuch * usual ? longer_ + 1 : 0;
+  std::vector<int64_t> sorted = lengths_.values();
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.size() > kChanged) {
+    // Ignores as many at either end as a change consists of.
+    const int64_t usual_short =
+        sorted[std::min(Accidents(sorted) + kChanged, sorted.size() - 1)];
+    const int64_t usual_long = sorted[sorted.size() - 1 - kChanged];
+    shorter_ = length_ns * kMuch < usual_short ? shorter_ + 1 : 0;
+    longer_ = length_ns > usual_long * kMuch ? longer_ + 1 : 0;
   }
   lengths_.Add(length_ns);
-  if (longer_ == kChanged) {
+  if (shorter_ == kChanged || longer_ == kChanged) {
     lengths_.KeepNewest(kChanged);
-    longer_ = 0;
+    shorter_ = longer_ = 0;
   }
-  short_ns_ = Ranked(lengths_.values(), lengths_.size() < kMany ? 0 : 1);
+  sorted = lengths_.values();
+  std::sort(sorted.begin(), sorted.end());
+  short_ns_ =
+      sorted[sorted.size() < kMany ? 0
+                                   : std::max<size_t>(Accidents(sorted), 1)];
+}
+
+// How many of the lengths are so short, and so rare, that windows are not made
+// smaller for them.
+size_t Lengths::Accidents(const std::vector<int64_t>& sorted) {
+  const int64_t half = sorted[sorted.size() / 2] / 2;
+  const size_t count =
+      std::lower_bound(sorted.begin(), sorted.end(), half) - sorted.begin();
+  return count <= sorted.size() / kRare ? count : 0;
 }
 
 uint64_t Deadline::Capacity() const {

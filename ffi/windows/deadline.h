@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "windows/history.h"
 #include "windows/link.h"
@@ -31,13 +33,19 @@ class Lengths {
   static constexpr size_t kHistory = 256;
   // From so many on, the single shortest one is taken for an accident.
   static constexpr size_t kMany = 8;
-  // So many in a row that are all this much longer than what was usual mean
-  // that the window has changed: older ones are forgotten.
+  // So are more that are less than half as long as usual, if at most this part
+  // of all is.
+  static constexpr size_t kRare = 32;
+  // So many in a row that are all this much longer, or shorter, than what was
+  // usual mean that the window has changed: older ones are forgotten.
   static constexpr size_t kChanged = 3;
   static constexpr double kMuch = 1.3;
 
+  static size_t Accidents(const std::vector<int64_t>& sorted);
+
   History<int64_t> lengths_;
   size_t longer_ = 0;  // newest lengths in a row that were much longer
+  size_t shorter_ = 0;
   int64_t short_ns_ = 0;
 };
 

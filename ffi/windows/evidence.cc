@@ -104,15 +104,24 @@ std::optional<Evidence::Closed> Evidence::Close(uint64_t counter,
   return closed;
 }
 
-void Evidence::Transferred(const WindowMatch& match, uint64_t bytes,
-                           int64_t issue_ns, int64_t end_ns, bool usable) {
+std::optional<Evidence::Closed> Evidence::Transferred(const WindowMatch& match,
+                                                      uint64_t bytes,
+                                                      int64_t issue_ns,
+                                                      int64_t end_ns,
+                                                      bool overran) {
   Occurrence* open = Find(match);
-  if (!open) return;
+  if (!open) return std::nullopt;
   open->bytes += bytes;
   open->transfer_ns += end_ns - issue_ns;
   open->last_end_ns = end_ns;
-  open->usable &= usable && end_ns > issue_ns && open->opened_ns &&
+  open->usable &= !overran && !gap_ && end_ns > issue_ns && open->opened_ns &&
                   *open->opened_ns <= issue_ns;
+  if (!overran || stamped_ || !open->exact || issue_ns <= *open->opened_ns) {
+    return std::nullopt;
+  }
+  open->closed = true;
+  return Closed{match.window_index, issue_ns - *open->opened_ns, open->bytes,
+                std::nullopt};
 }
 
 bool Evidence::Clean(const WindowMatch& match) const {

@@ -37,10 +37,13 @@ class Evidence {
   std::optional<Closed> Stamp(uint64_t counter, int64_t time_ns);
   // The drain was away until the sighting that follows.
   void NoteGap() { gap_ = true; }
-  // A transfer moved bytes from issue to end within its window, or over its
-  // end.
-  void Transferred(const WindowMatch& match, uint64_t bytes, int64_t issue_ns,
-                   int64_t end_ns, bool usable);
+  // A transfer moved bytes from issue to end, over the end of its window if it
+  // `overran`. Where no stamp says when that closed, it is taken to have closed
+  // when the transfer began: were such occurrences left out, only long ones
+  // would be known.
+  std::optional<Closed> Transferred(const WindowMatch& match, uint64_t bytes,
+                                    int64_t issue_ns, int64_t end_ns,
+                                    bool overran);
 
   // Whether transfers of this occurrence start as early as they can: it was
   // seen to open, and nothing kept the drain away since.

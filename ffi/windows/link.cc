@@ -17,11 +17,13 @@ void Link::Observe(uint64_t bytes, int64_t nanos) {
   }
   transfers_.Add(transfer);
   ++observed_;
-  if (slower_ == kChanged || faster_ == kChanged) {
+  const bool changed = slower_ == kChanged || faster_ == kChanged;
+  if (changed) {
     transfers_.KeepNewest(kChanged);
     slower_ = faster_ = 0;
   }
-  Fit();
+  // Fitting takes microseconds in which the link is idle.
+  if (changed || observed_ < 16 || observed_ % 8 == 0) Fit();
 }
 
 // Latency and rate come from the medians of two groups, transfers of about the
