@@ -12,6 +12,7 @@ void BindHandlers(nanobind::module_& module);  // FFI targets, site table
 void BindBatch(nanobind::module_& module);     // Batch, BatchQueue
 void BindDrain(nanobind::module_& module);     // Drain: ring, drain, counters
 void BindReplay(nanobind::module_& module);    // replay plans and staging
+void BindWindows(nanobind::module_& module);   // patterns, policies, controller
 
 }  // namespace dmi::python
 

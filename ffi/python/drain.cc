@@ -22,6 +22,7 @@
 #include "program/record.h"
 #include "program/site_table.h"
 #include "python/binders.h"
+#include "python/windows.h"
 #include "transfer/simulated_link.h"
 
 namespace nb = nanobind;
@@ -66,9 +67,9 @@ class Capture {
           uint32_t batch_records, double linger_seconds,
           std::shared_ptr<batch::BatchQueue> queue, uint64_t staging_bytes,
           std::shared_ptr<transfer::SimulatedLink> link,
-          std::shared_ptr<base::ManualTime> clock,
+          const std::optional<ManualClock>& clock,
           const std::optional<windows::WindowConfig>& windows)
-      : clock_(clock),
+      : clock_(clock ? clock->time : nullptr),
         control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
     ring::RingOptions ring;
     ring.bytes = ring_bytes;
@@ -79,11 +80,11 @@ class Capture {
     ring.checksum = checksum;
     ring.wake_records = batch_records;
     ring.wake_bytes = batch_bytes;
-    if (clock) ring.clock = &clock->word();
+    if (clock_) ring.clock = &clock_->word();
     ring_ = std::make_shared<ring::Ring>(ring);
     drain::DrainParts parts;
     if (link) parts.link = std::move(link);
-    if (clock) parts.time = std::move(clock);
+    if (clock_) parts.time = clock_;
     parts.windows = windows;
     parts.progress = &control_.progress;
     drain_ = std::make_unique<drain::Drain>(
@@ -283,7 +284,7 @@ void BindDrain(nb::module_& module) {
                     double, bool, uint64_t, uint32_t, double,
                     std::shared_ptr<batch::BatchQueue>, uint64_t,
                     std::shared_ptr<transfer::SimulatedLink>,
-                    std::shared_ptr<base::ManualTime>,
+                    const std::optional<ManualClock>&,
                     const std::optional<windows::WindowConfig>&>(),
            nb::kw_only(), nb::arg("ordinal"), nb::arg("device"),
            nb::arg("ring_bytes"), nb::arg("ring_slots"), nb::arg("overflow"),
@@ -334,7 +335,9 @@ void BindDrain(nb::module_& module) {
                    [](const Capture& c) { return c.drain().failure().text(); })
       .def_prop_ro(
           "clock_offset",
-          [](const Capture& c) { return c.drain().ring().header().clock_offset; },
+          [](const Capture& c) {
+            return c.drain().ring().header().clock_offset;
+          },
           "UTC minus the clock of the ring, in ns.")
       .def_prop_ro("device",
                    [](const Capture& c) { return c.drain().device(); })
@@ -348,9 +351,13 @@ void BindDrain(nb::module_& module) {
           "__init__",
           [](transfer::SimulatedLink* self, double bytes_per_second,
              double latency_seconds, double jitter, uint64_t seed,
-             std::shared_ptr<base::ManualTime> clock) {
-            std::shared_ptr<const base::TimeSource> time = clock;
-            if (!time) time = std::make_shared<base::SystemTime>();
+             const std::optional<ManualClock>& clock) {
+            std::shared_ptr<const base::TimeSource> time;
+            if (clock) {
+              time = clock->time;
+            } else {
+              time = std::make_shared<base::SystemTime>();
+            }
             new (self) transfer::SimulatedLink(
                 {bytes_per_second, Nanos(latency_seconds), jitter, seed}, time);
           },

@@ -12,6 +12,7 @@ NB_MODULE(_native, module) {
   dmi::python::BindBase(module);
   dmi::python::BindHandlers(module);
   dmi::python::BindBatch(module);
+  dmi::python::BindWindows(module);
   dmi::python::BindDrain(module);
   dmi::python::BindReplay(module);
 }

@@ -137,7 +137,9 @@ class VirtualCapture:
             if now == self._next_boundary:
                 self._capture.advance_boundary()
                 self.boundaries.append(now)
-                self._next_boundary = now + int(self._schedule(len(self.boundaries) - 1))
+                self._next_boundary = now + int(
+                    self._schedule(len(self.boundaries) - 1)
+                )
                 self._next_turn = min(self._next_turn, now + _WAKE)
             if now >= self._next_turn:
                 self._fill()
@@ -148,7 +150,10 @@ class VirtualCapture:
         """Returns int64[n, 4]: begin, end, bytes, counter at the begin."""
         offset = self._capture.clock_offset
         return np.array(
-            [(t[0] - offset, t[1] - offset, t[2], t[7]) for t in self._capture.transfers()],
+            [
+                (t[0] - offset, t[1] - offset, t[2], t[7])
+                for t in self._capture.transfers()
+            ],
             np.int64,
         ).reshape(-1, 4)
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes of chunks.
+#include "windows/deadline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace dmi::windows {
+namespace {
+
+constexpr uint64_t kFirstProbe = 4096;
+constexpr uint64_t kProbeGrowth = 4;
+// A chunk is at most this part of what a window carries.
+constexpr uint64_t kChunksPerWindow = 32;
+// A last chunk smaller than this part of a whole one is not worth its latency.
+constexpr uint64_t kSmallestPart = 8;
+// Estimates, from so many on the smallest is taken for an accident.
+constexpr size_t kMany = 8;
+constexpr double kMostBytes = 1e18;
+
+}  // namespace
+
+void Lengths::Observe(int64_t length_ns) {
+  std::vector<int64_t> sorted = lengths_.values();
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.size() > kChanged) {
+    // Ignores as many at either end as a change consists of.
+    const int64_t usual_short =
+        sorted[std::min(Accidents(sorted) + kChanged, sorted.size() - 1)];
+    const int64_t usual_long = sorted[sorted.size() - 1 - kChanged];
+    shorter_ = length_ns * kMuch < usual_short ? shorter_ + 1 : 0;
+    longer_ = length_ns > usual_long * kMuch ? longer_ + 1 : 0;
+  }
+  lengths_.Add(length_ns);
+  if (shorter_ == kChanged || longer_ == kChanged) {
+    lengths_.KeepNewest(kChanged);
+    shorter_ = longer_ = 0;
+  }
+  sorted = lengths_.values();
+  std::sort(sorted.begin(), sorted.end());
+  short_ns_ =
+      sorted[sorted.size() < kMany ? 0
+                                   : std::max<size_t>(Accidents(sorted), 1)];
+}
+
+// How many of the lengths are so short, and so rare, that windows are not made
+// smaller for them.
+size_t Lengths::Accidents(const std::vector<int64_t>& sorted) {
+  const int64_t half = sorted[sorted.size() / 2] / 2;
+  const size_t count =
+      std::lower_bound(sorted.begin(), sorted.end(), half) - sorted.begin();
+  return count <= sorted.size() / kRare ? count : 0;
+}
+
+uint64_t Deadline::Capacity() const {
+  if (link_->known() && lengths_.short_ns() > 0) {
+    const double bytes =
+        link_->BytesWithin(static_cast<double>(lengths_.short_ns()));
+    return static_cast<uint64_t>(std::min(bytes, kMostBytes));
+  }
+  if (estimates_.size() == 0) return 0;
+  return Ranked(estimates_.values(), estimates_.size() < kMany ? 0 : 1);
+}
+
+// Small sizes first: latency and rate take several.
+uint64_t Deadline::Probe() const {
+  uint64_t bytes = kFirstProbe;
+  for (uint64_t i = 0; i < std::min(link_->observed(), Link::kNeeded - 1);
+       ++i) {
+    bytes *= kProbeGrowth;
+  }
+  return std::min(bytes, config_.chunk_bytes);
+}
+
+uint64_t Deadline::Chunk(int64_t left_ns) const {
+  const double left = static_cast<double>(left_ns);
+  const double capacity = link_->bytes_per_second() * 1e-9 *
+                          static_cast<double>(lengths_.short_ns());
+  const double whole =
+      std::min(static_cast<double>(config_.chunk_bytes),
+               std::max(1.0, std::floor(capacity / kChunksPerWindow)));
+  const double fits = link_->BytesWithin(left * config_.margin);
+  if (fits >= whole) return static_cast<uint64_t>(whole);
+  return fits * kSmallestPart >= whole ? static_cast<uint64_t>(fits) : 0;
+}
+
+std::optional<Grant> Deadline::Choose(uint64_t, const Offer& offer) {
+  if (offer.first_record_bytes == 0) return std::nullopt;
+  const int64_t length = lengths_.short_ns();
+  uint64_t limit;
+  if (!offer.elapsed_ns) {  // outside a controller: a window as a whole
+    limit = Capacity();
+    if (limit == 0) limit = Probe();
+  } else if (length == 0) {
+    if (link_->known()) return std::nullopt;  // nothing left to be probed
+    const uint64_t most = config_.initial_grant_bytes.value_or(kUnbounded);
+    limit = std::min(Probe(), most - std::min(most, probed_));
+  } else if (!link_->known()) {
+    limit = *offer.elapsed_ns <= length / 2 ? Probe() : 0;
+  } else {
+    limit = Chunk(length - *offer.elapsed_ns);
+  }
+  limit = std::min(limit, offer.most);
+  if (limit == 0) return std::nullopt;
+  return Grant{limit, GrantKind::kDeadline};
+}
+
+bool Deadline::Observe(uint64_t, uint64_t bytes, bool, const Grant&) {
+  if (lengths_.short_ns() == 0) probed_ += bytes;
+  return false;
+}
+
+void Deadline::ObserveTimingEstimate(uint64_t, uint64_t estimate) {
+  estimates_.Add(estimate);
+}
+
+Learned Deadline::learned() const {
+  const uint64_t capacity = Capacity();
+  return {std::nullopt, std::nullopt,
+          capacity ? std::optional(capacity) : std::nullopt};
+}
+
+}  // namespace dmi::windows
