@@ -67,8 +67,8 @@ class Capture {
           uint32_t batch_records, double linger_seconds,
           std::shared_ptr<batch::BatchQueue> queue, uint64_t staging_bytes,
           std::shared_ptr<transfer::SimulatedLink> link,
-          const std::optional<ManualClock>& clock,
-          const std::optional<windows::WindowConfig>& windows)
+          const ManualClock* clock,
+          const windows::WindowConfig* windows)
       : clock_(clock ? clock->time : nullptr),
         control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
     ring::RingOptions ring;
@@ -85,7 +85,7 @@ class Capture {
     drain::DrainParts parts;
     if (link) parts.link = std::move(link);
     if (clock_) parts.time = clock_;
-    parts.windows = windows;
+    if (windows != nullptr) parts.windows = *windows;
     parts.progress = &control_.progress;
     drain_ = std::make_unique<drain::Drain>(
         ring_, device,
@@ -284,8 +284,8 @@ void BindDrain(nb::module_& module) {
                     double, bool, uint64_t, uint32_t, double,
                     std::shared_ptr<batch::BatchQueue>, uint64_t,
                     std::shared_ptr<transfer::SimulatedLink>,
-                    const std::optional<ManualClock>&,
-                    const std::optional<windows::WindowConfig>&>(),
+                    const ManualClock*,
+                    const windows::WindowConfig*>(),
            nb::kw_only(), nb::arg("ordinal"), nb::arg("device"),
            nb::arg("ring_bytes"), nb::arg("ring_slots"), nb::arg("overflow"),
            nb::arg("stall_seconds"), nb::arg("checksum"),
@@ -351,7 +351,7 @@ void BindDrain(nb::module_& module) {
           "__init__",
           [](transfer::SimulatedLink* self, double bytes_per_second,
              double latency_seconds, double jitter, uint64_t seed,
-             const std::optional<ManualClock>& clock) {
+             const ManualClock* clock) {
             std::shared_ptr<const base::TimeSource> time;
             if (clock) {
               time = clock->time;

@@ -58,12 +58,16 @@ void Simulation::Record(uint64_t bytes) {
 void Simulation::Fill() {
   if (!backlog_) return;
   const wire::RingHeader& header = ring_->header();
-  const auto used = [&] {
-    return wire::UnitsBetween(wire::Unpack(header.tail),
-                              wire::Unpack(header.head), header.extent) *
-           wire::kPayloadUnit;
-  };
-  while (used() + 2 * options_.record_bytes < ring_->payload_bytes()) {
+  // At the end of the ring a record may take twice its space.
+  const uint64_t most = 2 * wire::UnitsFor(options_.record_bytes);
+  while (true) {
+    const wire::Cursor tail = wire::Unpack(header.tail);
+    const wire::Cursor head = wire::Unpack(header.head);
+    const uint64_t used = wire::UnitsBetween(tail, head, header.extent);
+    if (used + most > header.extent.units ||
+        head.sequence - tail.sequence == header.extent.slots) {
+      return;
+    }
     Record(options_.record_bytes);
   }
 }
