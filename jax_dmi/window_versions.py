@@ -14,6 +14,8 @@ from collections.abc import Mapping
 import contextlib
 import dataclasses
 import threading
+import time
+from typing import Any
 
 from jax_dmi import _native
 from jax_dmi import errors
@@ -22,6 +24,7 @@ from jax_dmi import windows
 
 # Of 16 bits; 0 stands for no pattern.
 _LAST_VERSION = 65535
+_NOTICE_SECONDS = 0.5
 
 
 @dataclasses.dataclass
@@ -44,6 +47,17 @@ class _Device:
         self.capture.install_pattern(
             self.version, self.pattern.native(), counter, keep_learning
         )
+        self.wait(lambda state: state[1] == self.version)
+
+    def suspend(self) -> None:
+        self.suspended_at = self.capture.suspend_windows()
+        self.wait(lambda state: state[0] != "active")
+
+    def wait(self, seen: Callable[[Any], bool]) -> None:
+        """Waits a moment for the drain to notice, which a pause keeps it from."""
+        deadline = time.monotonic() + _NOTICE_SECONDS
+        while not seen(self.capture.window_state()) and time.monotonic() < deadline:
+            time.sleep(50e-6)
 
 
 class WindowVersions:
@@ -99,7 +113,7 @@ class WindowVersions:
                 raise errors.StateError("windows are suspended already.")
             self._settle()
             for device in self._devices.values():
-                device.suspended_at = device.capture.suspend_windows()
+                device.suspend()
 
     def resume(self) -> None:
         """Puts them in force again where they were; raises StateError if they are."""

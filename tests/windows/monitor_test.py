@@ -244,7 +244,8 @@ class ManyDevicesTest(isolated.IsolatedTestCase):
         other = dmi.WindowPattern(period=4, windows=[(3, 4)])
         with _monitor(sink) as monitor:
             monitor.define_window_pattern(other, device=jax.devices()[2])
-            x = jnp.zeros((4, 1000))
+            sharding = jax.sharding.NamedSharding(mesh, spec)
+            x = jax.device_put(jnp.zeros((4, 1000)), sharding)
             for _ in range(20):
                 x = step(x)
             monitor.flush()

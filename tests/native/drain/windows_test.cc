@@ -229,7 +229,9 @@ TEST_F(WindowsTest, TinyStagingAndRingsStayExact) {
 }
 
 TEST_F(WindowsTest, AFailingLinkIsReported) {
-  Simulation simulation(Options());
+  SimulationOptions options = Options();
+  options.drain.batch_bytes = 64u << 10;
+  Simulation simulation(options);
   simulation.Install(1, TwoWindows());
   simulation.link().FailAfter(3);
   simulation.set_backlog(false);
