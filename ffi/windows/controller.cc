@@ -84,7 +84,9 @@ void WindowController::Impl::LearnTransfer(WindowEntry& entry,
              "records are too large to search further; grants stay at the size "
              "that fitted");
   }
-  if (now > done.issue_ns) link->Observe(done.bytes, now - done.issue_ns);
+  if (done.timed && now > done.issue_ns) {
+    link->Observe(done.bytes, now - done.issue_ns);
+  }
 }
 
 WindowController::WindowController(const WindowConfig& config,
@@ -256,7 +258,7 @@ void WindowController::Complete(const Admission& admission, uint64_t bytes,
                   "a transfer lasted into a later window than its own");
   }
   if (bytes == 0 || !self.In(Mode::kActive)) return;
-  done.clean &= !away;
+  if (away) done.clean = done.timed = false;
   self.LearnTransfer(self.current->entries[match.window_index], done, now,
                      overran);
 }

@@ -56,7 +56,8 @@ struct InFlight {
   Admission admission;
   uint64_t bytes;
   int64_t issue_ns;
-  bool clean;
+  bool clean;         // an overrun is evidence
+  bool timed = true;  // and so is the time it took
 };
 
 struct WindowController::Impl {

@@ -22,8 +22,7 @@ constexpr double kMostBytes = 1e18;
 }  // namespace
 
 void Lengths::Observe(int64_t length_ns) {
-  std::vector<int64_t> sorted = lengths_.values();
-  std::sort(sorted.begin(), sorted.end());
+  std::vector<int64_t> sorted = Sorted(lengths_.size());
   if (sorted.size() > kChanged) {
     // Ignores as many at either end as a change consists of.
     const int64_t usual_short =
@@ -37,20 +36,38 @@ void Lengths::Observe(int64_t length_ns) {
     lengths_.KeepNewest(kChanged);
     shorter_ = longer_ = 0;
   }
-  sorted = lengths_.values();
-  std::sort(sorted.begin(), sorted.end());
-  short_ns_ =
-      sorted[sorted.size() < kMany ? 0
-                                   : std::max<size_t>(Accidents(sorted), 1)];
+  short_ns_ = Shortest(Sorted(lengths_.size()));
+  if (lengths_.size() > kRecent) {
+    const int64_t recent = Shortest(Sorted(kRecent));
+    if (recent > short_ns_ * kMore) {
+      lengths_.KeepNewest(kRecent);
+      short_ns_ = recent;
+    }
+  }
+  const int64_t latest = Shortest(Sorted(kMany));
+  short_ns_ = std::min(short_ns_, static_cast<int64_t>(kLess * latest));
 }
 
-// How many of the lengths are so short, and so rare, that windows are not made
-// smaller for them.
+std::vector<int64_t> Lengths::Sorted(size_t newest) const {
+  std::vector<int64_t> values;
+  for (size_t i = lengths_.size() - std::min(newest, lengths_.size());
+       i < lengths_.size(); ++i) {
+    values.push_back(lengths_[i]);
+  }
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+int64_t Lengths::Shortest(const std::vector<int64_t>& sorted) {
+  const size_t accidents = sorted.size() < kMany ? 0 : Accidents(sorted);
+  return sorted[std::max<size_t>(accidents, sorted.size() >= kRecent)];
+}
+
 size_t Lengths::Accidents(const std::vector<int64_t>& sorted) {
   const int64_t half = sorted[sorted.size() / 2] / 2;
   const size_t count =
       std::lower_bound(sorted.begin(), sorted.end(), half) - sorted.begin();
-  return count <= sorted.size() / kRare ? count : 0;
+  return count <= std::max<size_t>(sorted.size() / kRare, 1) ? count : 0;
 }
 
 uint64_t Deadline::Capacity() const {
@@ -70,7 +87,10 @@ uint64_t Deadline::Probe() const {
        ++i) {
     bytes *= kProbeGrowth;
   }
-  return std::min(bytes, config_.chunk_bytes);
+  bytes = std::min(bytes, config_.chunk_bytes);
+  if (lengths_.short_ns() > 0 || !config_.initial_grant_bytes) return bytes;
+  const uint64_t most = *config_.initial_grant_bytes;
+  return std::min(bytes, most - std::min(most, probed_));
 }
 
 uint64_t Deadline::Chunk(int64_t left_ns) const {
@@ -93,9 +113,7 @@ std::optional<Grant> Deadline::Choose(uint64_t, const Offer& offer) {
     limit = Capacity();
     if (limit == 0) limit = Probe();
   } else if (length == 0) {
-    if (link_->known()) return std::nullopt;  // nothing left to be probed
-    const uint64_t most = config_.initial_grant_bytes.value_or(kUnbounded);
-    limit = std::min(Probe(), most - std::min(most, probed_));
+    limit = link_->known() ? 0 : Probe();  // nothing is left to be probed
   } else if (!link_->known()) {
     limit = *offer.elapsed_ns <= length / 2 ? Probe() : 0;
   } else {

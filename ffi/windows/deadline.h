@@ -31,16 +31,24 @@ class Lengths {
 
  private:
   static constexpr size_t kHistory = 256;
-  // From so many on, the single shortest one is taken for an accident.
-  static constexpr size_t kMany = 8;
-  // So are more that are less than half as long as usual, if at most this part
-  // of all is.
+  // Lengths below half of the median are accidents where at most one of so many
+  // is: windows are not made smaller for them. It takes a few to tell.
   static constexpr size_t kRare = 32;
+  static constexpr size_t kMany = 8;
   // So many in a row that are all this much longer, or shorter, than what was
   // usual mean that the window has changed: older ones are forgotten.
   static constexpr size_t kChanged = 3;
   static constexpr double kMuch = 1.3;
+  // A smaller growth takes more of them to tell it from chance.
+  static constexpr size_t kRecent = 64;
+  static constexpr double kMore = 1.2;
+  // Windows that shrink do so by less than the rest from one to the next.
+  static constexpr double kLess = 0.99;
 
+  // The newest so many, the shortest first.
+  std::vector<int64_t> Sorted(size_t newest) const;
+  // Of many lengths the shortest but one, accidents left out.
+  static int64_t Shortest(const std::vector<int64_t>& sorted);
   static size_t Accidents(const std::vector<int64_t>& sorted);
 
   History<int64_t> lengths_;

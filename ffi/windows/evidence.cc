@@ -48,7 +48,7 @@ std::optional<Evidence::Closed> Evidence::Sight(uint64_t counter,
   std::optional<Closed> closed;
   if (counter_ && counter < *counter_) return closed;
   if (!counter_ || counter > *counter_) {
-    if (!away && !stamped_) closed = Close(counter, now_ns);
+    if (!away && !stamped_) closed = Close(counter, now_ns, false);
     const auto match = pattern_.Match(counter);
     if (match && !Find(*match)) {
       if (Occurrence* open = Open(*match)) {
@@ -71,11 +71,11 @@ std::optional<Evidence::Closed> Evidence::Sight(uint64_t counter,
 std::optional<Evidence::Closed> Evidence::Stamp(uint64_t counter,
                                                 int64_t time_ns) {
   stamped_ = true;
-  const auto closed = Close(counter, time_ns);
+  const auto closed = Close(counter, time_ns, true);
   const auto match = pattern_.Match(counter);
   if (match && match->begin == counter) {
     if (Occurrence* open = Open(*match)) {
-      open->seen_to_open = open->exact = true;
+      open->seen_to_open = open->exact = open->stamped = true;
       open->opened_ns = time_ns;
     }
   }
@@ -87,13 +87,17 @@ std::optional<Evidence::Closed> Evidence::Stamp(uint64_t counter,
 }
 
 std::optional<Evidence::Closed> Evidence::Close(uint64_t counter,
-                                                int64_t time_ns) {
+                                                int64_t time_ns, bool stamped) {
   const auto match = counter > 0 ? pattern_.Match(counter - 1) : std::nullopt;
   if (!match || match->end != counter) return std::nullopt;
   Occurrence* open = Find(*match);
   if (!open || open->closed) return std::nullopt;
   open->closed = true;
-  if (!open->exact || time_ns <= *open->opened_ns) return std::nullopt;
+  // The first window of a version may have no stamp of its opening: when that
+  // was seen says too little beside the stamp of its end.
+  if (!open->exact || open->stamped != stamped || time_ns <= *open->opened_ns) {
+    return std::nullopt;
+  }
   Closed closed{match->window_index, time_ns - *open->opened_ns, open->bytes,
                 std::nullopt};
   if (Clean(*match) && open->usable && open->transfer_ns > 0 &&

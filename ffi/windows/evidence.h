@@ -65,6 +65,7 @@ class Evidence {
     bool seen_to_open = false;
     std::optional<int64_t> opened_ns;  // not later than it opened
     bool exact = false;                // and not earlier either
+    bool stamped = false;              // because a stamp says so
     bool closed = false;
     bool usable = true;  // every transfer in it
     uint64_t bytes = 0;
@@ -76,7 +77,7 @@ class Evidence {
   Occurrence* Find(const WindowMatch& match);
   // Its record, made where this occurrence is new; null where it is old.
   Occurrence* Open(const WindowMatch& match);
-  std::optional<Closed> Close(uint64_t counter, int64_t time_ns);
+  std::optional<Closed> Close(uint64_t counter, int64_t time_ns, bool stamped);
 
   WindowPattern pattern_;
   std::vector<Occurrence> newest_;  // per window

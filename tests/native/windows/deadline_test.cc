@@ -153,6 +153,44 @@ TEST_P(Change, OfTheRateIsFollowed) {
 
 INSTANTIATE_TEST_SUITE_P(Factors, Change, ::testing::Values(0.5, 2, 0.2, 5));
 
+// By 0.2 % from one to the next, which no single length gives away.
+TEST(Deadline, WindowsThatShrinkSlowlyAreNotOverrun) {
+  Plant plant;
+  for (int i = 0; i < 300; ++i, plant.length *= 0.998) plant.simulation.Run(1);
+  for (const auto& o : plant.Since(3)) {
+    EXPECT_EQ(o.overruns, 0u);
+    EXPECT_GE(plant.Filled(o), 0.9);
+  }
+}
+
+TEST(Deadline, WindowsThatGrowSlowlyAreFollowed) {
+  Plant plant;
+  for (int i = 0; i < 600; ++i, plant.length *= 1.002) plant.simulation.Run(1);
+  for (const auto& o : plant.Since(3)) EXPECT_GE(plant.Filled(o), 0.7);
+}
+
+TEST(Deadline, ALittleGrowthIsToldFromChanceInTime) {
+  Plant plant;
+  plant.length_jitter = 0.05;
+  plant.simulation.Run(300);
+  plant.length = 1.25;
+  plant.simulation.Run(80);
+  for (const auto& o : plant.Since(370)) EXPECT_GE(plant.Filled(o), 0.85);
+}
+
+TEST(Deadline, FewShortWindowsDoNotCostTheOthers) {
+  Plant plant;
+  for (int i = 0; i < 1000; ++i) {
+    if (i % 50 == 40) plant.accident = plant.opened + 1;
+    plant.simulation.Run(1);
+  }
+  uint64_t well = 0;
+  for (const auto& o : plant.Since(0)) {
+    well += plant.Filled(o) > 0.9 && o.overruns == 0;
+  }
+  EXPECT_GE(well, 960u);
+}
+
 TEST(Deadline, AShortWindowIsAnAccident) {
   for (const int accident : {3, 6, 20, 200}) {
     Plant plant;

@@ -202,6 +202,32 @@ TEST_F(Evidence, StampsDoNotHealGapsOrCrossings) {
   EXPECT_EQ(hand_.Info(1).length_ns, 20);
 }
 
+TEST_F(Evidence, AFirstWindowWithoutAStampOfItsOpeningHasNoLength) {
+  Hand hand;
+  hand.Install(1, WindowPattern(2, {{0, 1}}));
+  hand.See(990, 0);  // open since the version began, whenever that was
+  hand.Stamp(1000, 1);
+  EXPECT_EQ(hand.Info().length_ns, 0);
+  hand.Stamp(2000, 2);
+  hand.Stamp(2300, 3);
+  EXPECT_EQ(hand.Info().length_ns, 300);
+}
+
+TEST_F(Evidence, GapsSpoilTheTimeOfATransfer) {
+  for (const bool gap : {false, true}) {
+    Hand hand{WindowConfig{}};
+    hand.Install(1, WindowPattern(2, {{0, 1}}));
+    for (int i = 0; i < 3; ++i) {
+      const auto admission = hand.Poll(10 * i, 0);
+      ASSERT_TRUE(admission);
+      ASSERT_TRUE(hand.Commit(*admission, 1000, 10 * i, 0));
+      if (gap) hand.controller.NoteObservationGap();
+      hand.Complete(*admission, 1000, 10 * i + 5, 0);
+    }
+    EXPECT_EQ(hand.controller.State().link_bytes_per_second > 0, !gap);
+  }
+}
+
 // A drain that is stalled for 200 ms, wherever, and says so.
 TEST_F(Evidence, AStallAtAnyPhaseLosesAndInflatesNothing) {
   constexpr int64_t kMs = 1'000'000;
