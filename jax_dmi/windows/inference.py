@@ -275,7 +275,7 @@ def _pattern(passed: _Passed) -> WindowPattern:
     edges = [start + mark.place for mark in passed.marks]
     if left_open:
         edges = [0, *edges[:-1]]
-    windows = list(zip(edges[::2], edges[1::2]))
+    windows = tuple(zip(edges[::2], edges[1::2]))
     return WindowPattern(passed.count, windows, initial_counter=start)
 
 
