@@ -353,9 +353,9 @@ void BindDrain(nb::module_& module) {
           "__init__",
           [](transfer::SimulatedLink* self, double bytes_per_second,
              double latency_seconds, double jitter, uint64_t seed,
-             const std::optional<ManualClock>& clock) {
+             const ManualClock* clock) {
             std::shared_ptr<const base::TimeSource> time;
-            if (clock) {
+            if (clock != nullptr) {
               time = clock->time;
             } else {
               time = std::make_shared<base::SystemTime>();
