@@ -16,6 +16,7 @@ from jax_dmi import pump
 from jax_dmi import spec as capture_spec
 from jax_dmi import stats
 from jax_dmi import timeline
+from jax_dmi import windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,15 +170,24 @@ class Accounts:
             return self._final_boundaries[device]
         return captures[device].boundaries()
 
-    def timeline(self) -> pa.Table:
-        """Returns when data moved, of every device, after ``freeze``."""
+    def timeline(
+        self,
+        patterns: Mapping[int, Mapping[int, windows.WindowPattern]],
+        states: Mapping[int, stats.WindowState],
+    ) -> pa.Table:
+        """Returns when data moved, of every device, after ``freeze``.
+
+        Args:
+          patterns: By device and version.
+          states: By device.
+        """
         return pa.concat_tables(
             timeline.row(
                 device,
                 [t for t in self._final_transfers if t.device == device],
                 self._final_boundaries[device],
-                {},
-                None,
+                patterns.get(device, {}),
+                states.get(device),
             )
             for device in self._final_boundaries
         )

@@ -134,9 +134,14 @@ class Session:
         if self.hung:
             return
         self._note("note_accounting", self.accounts.for_manifest)
-        self._note("note_timeline", self.accounts.timeline)
+        self._note("note_timeline", self._timeline)
         self.pump.call(self._sink.flush)
         self.pump.call(self._sink.close)
+
+    def _timeline(self) -> Any:
+        if self.windows is None:
+            return self.accounts.timeline({}, {})
+        return self.accounts.timeline(self.windows.patterns(), self.windows.states())
 
     def _note(self, method: str, what: Callable[[], Any]) -> None:
         """Tells the sink, if it wants to know."""

@@ -32,7 +32,7 @@ PYTHON_ARROWS = {
     "sinks": "timeline format records selection errors _native",
     "read": "timeline format records selection errors _native",
     "pump": "format sinks errors _native",
-    "accounts": "timeline format pump spec stats errors _native",
+    "accounts": "timeline windows format pump spec stats errors _native",
     "joining": "sinks errors _compat",
     "switches": "format selection spec _native",
     "pauses": "errors",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 
@@ -64,6 +65,41 @@ def test_what_a_monitor_reported_is_in_its_run(tmp_path):
     assert passed.column("open").null_count == 10
     assert run.windows().num_rows == 0
     assert run.verify().ok
+
+
+def test_what_windows_learned_is_in_the_run(tmp_path):
+    @jax.jit
+    def program(x):
+        return dmi.close_window(dmi.record(dmi.open_window(x * 2), "r"))
+
+    pattern = dmi.infer_window_pattern(program, jnp.ones(100))
+    with dmi.Monitor(
+        tmp_path / "run", windows=pattern, link=dmi.SimulatedLink("1GiB")
+    ) as monitor:
+        program(jnp.ones(100)).block_until_ready()
+        with monitor.windows_suspended():
+            jax.block_until_ready(dmi.advance_boundary(jnp.ones(3)))
+        program(jnp.ones(100)).block_until_ready()
+    run = dmi.open_run(monitor.path)
+    passed = run.boundaries()
+    assert passed.column("open").to_pylist() == [True, False, None, True, False]
+    assert passed.column("version").to_pylist() == [1, 1, 0, 2, 2]
+    state = monitor.window_state()
+    (row,) = run.windows().to_pylist()
+    wanted = {
+        "process": 0,
+        "device": 0,
+        "mode": "active",
+        "version": 2,
+        "period": 2,
+        "link_bytes_per_second": state.link_bytes_per_second,
+        "window_index": 0,
+        "begin": 1,
+        "end": 2,
+        **dataclasses.asdict(state.windows[0]),
+    }
+    assert row == wanted
+    assert sum(t.bytes for t in monitor.transfers()) == 800
 
 
 def test_each_boundary_says_what_its_pattern_opens(tmp_path):

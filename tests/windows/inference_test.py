@@ -187,7 +187,6 @@ class CountedTest(parameterized.TestCase):
         self.assertEqual(found.boundaries, {0: 15})
         self.assertRecordsInWindows(found, pattern)
 
-
     def test_fast_mode_may_pass_less(self):
         program = jax.grad(total(jax.checkpoint(scan(window))))
         self.assertEqual(windows.infer_window_pattern(program, X).period, 10)
