@@ -10,7 +10,18 @@ import importlib
 from jax_dmi.bench.harness import Row as Row
 
 # In the order they are reported.
-GROUPS = ("dispatch", "scan", "sustained", "memory", "training", "replay")
+GROUPS = (
+    "dispatch",
+    "switched",
+    "scan",
+    "sustained",
+    "beside",
+    "memory",
+    "reading",
+    "exporting",
+    "training",
+    "replay",
+)
 
 
 def run(
