@@ -6,7 +6,13 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from jax_dmi.commands import _text
+
 HELP = "draw a run: rms per layer over steps, histograms, an image, or losses"
+EXAMPLES = (
+    "jax-dmi plot runs/demo",
+    "jax-dmi plot runs/demo image --select block/pattern --layer 2",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,8 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind",
         nargs="?",
         choices=("rms", "histogram", "image", "losses"),
+        metavar="KIND",
         default="rms",
-        help="what to draw (%(default)s); image: the last two axes of one record",
+        help="rms: per layer over steps (the default); histogram: of all values;"
+        " image: the last two axes of the newest record; losses: what was written"
+        " and what was dropped",
     )
     parser.add_argument("--select", default="*", metavar="GLOB", help="names (all)")
     parser.add_argument("--step", type=int, metavar="N", help="only this step")
@@ -42,12 +51,15 @@ def run(args: argparse.Namespace) -> int:
     from jax_dmi import view
 
     out = args.out or pathlib.Path(f"{args.kind}.png")
-    opened = dmi.open_run(args.run)
-    figure = view.DRAW[args.kind](
-        opened, select=args.select, step=args.step, layer=args.layer
-    )
     try:
-        figure.savefig(out, dpi=150)
+        with _text.working(f"drawing {args.run}"):
+            figure = view.DRAW[args.kind](
+                dmi.open_run(args.run),
+                select=args.select,
+                step=args.step,
+                layer=args.layer,
+            )
+            figure.savefig(out, dpi=150)
     except (OSError, ValueError) as error:
         raise dmi.DmiError(f"--out={out} cannot be written: {error}") from error
     print(out)
