@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         import rich  # noqa: F401
     except ImportError as error:
         raise errors.DmiError(
-            f"the demo needs {error.name}; pip install 'jax_dmi[demo]'"
+            f"the demo needs {error.name}; pip install matplotlib rich"
         ) from error
     if args.no_capture:
         _train("training", args.steps, None)
