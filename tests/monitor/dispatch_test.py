@@ -84,14 +84,21 @@ class TwoThreadsTest(isolated.IsolatedTestCase):
                 )
 
 
-# XLA ends a process in which a device waits for 60 s at a collective; here, for 6 s.
+# One device records into a full ring; the others wait for it at a collective.
 _STALL = """
-import sys
+import sys, time
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import jax_dmi as dmi
 from support import memory_sink
+
+stall_timeout, seconds_per_write = map(float, sys.argv[1:])
+
+class Slow(memory_sink.GateSink):
+    def write(self, batch):
+        time.sleep(seconds_per_write)
+        super().write(batch)
 
 mesh = jax.make_mesh((4,), ("d",))
 
@@ -99,44 +106,45 @@ def body(x):
     first = jax.lax.axis_index("d") == 0
     def record(x, _):
         return dmi.record(x + 1, "x", when=first), None
-    return jax.lax.psum(jax.lax.scan(record, x, None, length=50)[0], "d")
+    return jax.lax.psum(jax.lax.scan(record, x, None, length=1200)[0], "d")
 
 program = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P()))
 x = jax.device_put(jnp.arange(80.0), NamedSharding(mesh, P("d")))
-sink = memory_sink.GateSink()
+sink = Slow(opened=seconds_per_write > 0)
 monitor = dmi.Monitor(
-    sink=sink, ring_bytes=4096, stall_timeout=float(sys.argv[1])
+    sink=sink, ring_bytes=4096, batch_records=4, stall_timeout=stall_timeout
 ).start()
 total = program(x).block_until_ready()
-assert total[0] == sum(range(0, 80, 20)) + 4 * 50, total
+assert total[0] == sum(range(0, 80, 20)) + 4 * 1200, total
 sink.gate.set()
 try:
     monitor.close()
 except dmi.CaptureError as error:
     print(error)
 stats = monitor.stats()
-assert stats.recorded == 50 == stats.written + stats.dropped["stalled"], stats
-assert stats.by_device[0].recorded == 50 and not stats.pending
+assert stats.recorded == 1200 == stats.written + stats.dropped["stalled"], stats
+assert stats.by_device[0].recorded == 1200 and not stats.pending
 """
 
 
 class CollectiveTest(absltest.TestCase):
-    def run_stalled(self, stall_timeout):
+    def run_stalled(self, *arguments):
+        # XLA ends a process in which a device waits for 60 s; here, for 6 s.
         flags = (
-            isolated.FOUR_DEVICES["XLA_FLAGS"]
-            + " --xla_cpu_collective_call_warn_stuck_timeout_seconds=1"
-            + " --xla_cpu_collective_call_terminate_timeout_seconds=5"
+            isolated.FOUR_DEVICES["XLA_FLAGS"],
+            "--xla_cpu_collective_call_warn_stuck_timeout_seconds=1",
+            "--xla_cpu_collective_call_terminate_timeout_seconds=5",
         )
         return isolated.run_python(
-            ["-c", _STALL, str(stall_timeout)], {"XLA_FLAGS": flags}, 90.0
+            ["-c", _STALL, *map(str, arguments)], {"XLA_FLAGS": " ".join(flags)}, 90.0
         )
 
-    def test_a_device_in_front_of_a_collective_waits_for_the_budget_only(self):
-        self.assertIn("stayed full for stall_timeout=1.0 s", self.run_stalled(1.0))
+    def test_behind_a_dead_sink_a_device_waits_for_the_budget_only(self):
+        self.assertIn("stayed full for stall_timeout=2.0 s", self.run_stalled(2.0, 0))
 
-    def test_with_a_budget_over_that_of_xla_the_process_is_lost(self):
+    def test_behind_a_slow_sink_a_device_waits_for_longer_than_xla_allows(self):
         with self.assertRaisesRegex(AssertionError, "exit status -6"):
-            self.run_stalled(60.0)
+            self.run_stalled(5.0, 0.03)
 
 
 if __name__ == "__main__":
