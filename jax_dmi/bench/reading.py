@@ -84,7 +84,7 @@ def _open(per_batch: int, reach: float) -> list[harness.Row]:
         )
     return [
         harness.row(
-            f"reading: opening 1,000,000 records in {batches:,} batches, {when}, s",
+            f"reading: opening 1,000,000 records in {batches:,} batches, {when}",
             values,
             reach,
             unit="s",
