@@ -4,6 +4,7 @@
     python sae_dataset.py            # records a small network, then makes shards
     python sae_dataset.py RUN NAME   # of a run you have
 
+Needs `pip install safetensors`.
 Every shard is a safetensors file with one tensor, [rows, width]: the vectors of all
 records of a name, shuffled over a buffer that is much smaller than the run.
 """

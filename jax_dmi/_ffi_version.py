@@ -29,8 +29,8 @@ def check() -> None:
     except ImportError as error:
         raise ImportError(
             f"jax_dmi's native module cannot be loaded: {error}. Install the package "
-            "(`pip install .` in a checkout): a source folder alone has no compiled "
-            "module in it."
+            "(`pip install .` in a checkout) and start Python outside of the checkout, "
+            "whose own folder has no compiled module in it."
         ) from error
     header = _installed_header()
     supported = _version_in(header.read_text()) if header else None

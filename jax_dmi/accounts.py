@@ -75,15 +75,7 @@ class Accounts:
         # First what was written: it can only be less than what was recorded.
         taken = self._pump.snapshot()
         devices = self._devices()
-        by_device = {
-            number: self._count(
-                device.reserved,
-                device.lost,
-                [t for (d, _), t in taken.written.items() if d == number],
-                [t for (d, _), t in taken.failed.items() if d == number],
-            )
-            for number, device in devices.items()
-        }
+        by_device = self._by_device(devices, taken)
         total = self._sum(list(by_device.values()))
         return stats.MonitorStats(
             **{f.name: getattr(total, f.name) for f in dataclasses.fields(total)},
@@ -92,6 +84,19 @@ class Accounts:
             by_device=by_device,
             never_lowered=capture_spec.never_lowered(spec),
         )
+
+    def _by_device(
+        self, devices: Mapping[int, _Device], taken: pump.Snapshot
+    ) -> dict[int, stats.Counts]:
+        return {
+            number: self._count(
+                device.reserved,
+                device.lost,
+                [t for (d, _), t in taken.written.items() if d == number],
+                [t for (d, _), t in taken.failed.items() if d == number],
+            )
+            for number, device in devices.items()
+        }
 
     def _by_site(
         self, devices: Mapping[int, _Device], taken: pump.Snapshot
@@ -137,15 +142,12 @@ class Accounts:
         )
 
     def for_manifest(self) -> dict[str, Any]:
-        """Returns recorded and dropped per device, as JSON data."""
+        """Returns, per device, how many got a number and how many were dropped why."""
         devices = self._devices()
+        counts = self._by_device(devices, self._pump.snapshot())
         return {
             "recorded": {str(d): device.reserved for d, device in devices.items()},
-            "dropped": {
-                str(d): dict(device.lost)
-                for d, device in devices.items()
-                if device.lost
-            },
+            "dropped": {str(d): c.dropped for d, c in counts.items() if c.dropped},
         }
 
     def transfers(self) -> list[stats.Transfer]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``jax-dmi`` command: every module of ``jax_dmi.commands`` is a subcommand.
 
-Such a module has a one-line ``HELP``, ``add_arguments(parser)`` and
+Such a module has a one-line ``HELP``, ``EXAMPLES``, ``add_arguments(parser)`` and
 ``run(args) -> int``, the exit status. Only the one that is asked for is imported.
 """
 
@@ -53,7 +53,9 @@ def _load(name: str) -> ModuleType:
 
 def _parser(modules: dict[str, ModuleType]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="jax-dmi", description="See inside jitted JAX programs while they run."
+        prog="jax-dmi",
+        description="See inside jitted JAX programs while they run.",
+        epilog="Start with jax-dmi demo; jax-dmi COMMAND --help tells more.",
     )
     parser.add_argument(
         "--version", action="version", version=f"jax_dmi {jax_dmi.__version__}"
@@ -61,7 +63,13 @@ def _parser(modules: dict[str, ModuleType]) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     subparsers.required = True
     for name, module in modules.items():
-        added = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
+        added = subparsers.add_parser(
+            name,
+            help=module.HELP,
+            description=f"{module.HELP[0].upper()}{module.HELP[1:]}.",
+            epilog="\n  ".join(["examples:", *module.EXAMPLES]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         module.add_arguments(added)
         added.set_defaults(_command=module.run)
     return parser

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import functools
-import pathlib
 import pydoc_data.topics
 import time
 from typing import Any
@@ -164,34 +163,3 @@ def train(
         on_step(step, losses[-1])
     settled = seconds[min(5, steps - 1) :]
     return Trained(losses, float(np.median(settled)))
-
-
-# --- What comes out ----------------------------------------------------------
-
-
-def rms(series: dmi.Series) -> np.ndarray:
-    """Returns float[steps, layers], the root mean square of each record."""
-    values = np.array(
-        [np.sqrt(np.mean(np.square(x.astype(np.float32)))) for x in series]
-    )
-    return values.reshape(-1, LAYERS)
-
-
-def plot(run: dmi.Run, path: pathlib.Path) -> None:
-    """Draws residual and gradient RMS per layer over the steps."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    for axis, name, title in (
-        (axes[0], "block/resid", "residual stream"),
-        (axes[1], "block/resid_grad", "gradient of the residual stream"),
-    ):
-        values = rms(run[name])
-        for layer in range(LAYERS):
-            shade = plt.cm.viridis(layer / max(1, LAYERS - 1))
-            axis.plot(values[:, layer], color=shade, label=f"layer {layer}")
-        axis.set(title=title, xlabel="step", ylabel="root mean square", yscale="log")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)

@@ -98,13 +98,19 @@ class Session:
             ordinal = _compat.handler_ordinal(device)
             _native.deselect(ordinal, device.id, device not in self.devices)
         joining.open_sink(self._sink, _run_info(self.settings, self.devices))
-        self.pump.start()
-        for capture in self._captures.values():
-            capture.start()
-        self.switches.start()
-        if self.windows is not None and self.settings.pattern is not None:
-            self.windows.define(self.settings.pattern, self._captures)
-        capture_spec.install(self.settings.spec)
+        try:
+            self.pump.start()
+            for capture in self._captures.values():
+                capture.start()
+            self.switches.start()
+            if self.windows is not None and self.settings.pattern is not None:
+                self.windows.define(self.settings.pattern, self._captures)
+            capture_spec.install(self.settings.spec)
+        except BaseException:
+            # An interrupt, or a thread too many: nobody else ends what has begun.
+            capture_spec.install(None)
+            self._write_rest()
+            raise
 
     def end(self) -> None:
         """Waits for programs, writes what was recorded, and frees the rings.

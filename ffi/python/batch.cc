@@ -71,8 +71,10 @@ std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> Sites(
 }
 
 std::vector<Lease> Pop(batch::BatchQueue& queue, size_t most, double seconds) {
-  std::vector<std::shared_ptr<batch::Batch>> taken;
-  {
+  // What waits already is taken without giving up the interpreter lock, which a
+  // busy thread would not give back for milliseconds. No drain needs that lock.
+  std::vector<std::shared_ptr<batch::Batch>> taken = queue.Pop(most, 0);
+  if (taken.empty()) {
     nb::gil_scoped_release release;
     taken = queue.Pop(most, static_cast<int64_t>(seconds * 1e9));
   }

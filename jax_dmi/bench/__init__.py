@@ -3,27 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Iterable
 import importlib
 
 from jax_dmi.bench.harness import Row as Row
 
 # In the order they are reported.
-GROUPS = ("dispatch", "scan", "sustained", "memory", "training", "replay", "windows")
+GROUPS = (
+    "dispatch",
+    "switched",
+    "scan",
+    "sustained",
+    "beside",
+    "memory",
+    "reading",
+    "exporting",
+    "training",
+    "replay",
+    "windows",
+)
 
 
-def run(
-    groups: Iterable[str] = GROUPS, on_group: Callable[[str], None] = lambda name: None
-) -> list[Row]:
-    """Runs the benchmarks of some groups.
-
-    Args:
-      groups: Names out of ``GROUPS``.
-      on_group: Called with each name before it runs.
-    """
+def run(groups: Iterable[str] = GROUPS) -> list[Row]:
+    """Runs the benchmarks of some groups, names out of ``GROUPS``."""
     rows: list[Row] = []
     for name in groups:
-        on_group(name)
         rows.extend(importlib.import_module(f"{__name__}.{name}").run())
     return rows

@@ -19,7 +19,8 @@ _CALLS = 2000
 _CALLBACK_CALLS = 300
 
 
-def _per_call(fn: Any, x: jax.Array, calls: int) -> float:
+def per_call(fn: Any, x: jax.Array, calls: int) -> float:
+    """Returns the seconds that one call takes, waiting for each."""
     begin = time.perf_counter()
     for _ in range(calls):
         fn(x).block_until_ready()
@@ -54,10 +55,10 @@ def run() -> list[harness.Row]:
             calls = _CALLBACK_CALLS if exact else _CALLS
             seconds = harness.rounds(
                 {
-                    "plain": lambda: _per_call(plain_jit, x, calls),
-                    "empty": lambda: _per_call(empty_jit, x, calls),
-                    "record": lambda f=record_jit: _per_call(f, x, calls),
-                    "callback": lambda: _per_call(callback_jit, x, _CALLBACK_CALLS),
+                    "plain": lambda: per_call(plain_jit, x, calls),
+                    "empty": lambda: per_call(empty_jit, x, calls),
+                    "record": lambda f=record_jit: per_call(f, x, calls),
+                    "callback": lambda: per_call(callback_jit, x, _CALLBACK_CALLS),
                 }
             )
         rows.append(_exact_row(seconds) if exact else _fast_row(seconds))

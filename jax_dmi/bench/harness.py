@@ -113,6 +113,11 @@ def micros(values: list[float]) -> str:
     return f"{statistics.median(values) * 1e6:.2f} us"
 
 
+def rate(size: int, seconds: list[float]) -> str:
+    """Formats the rate of ``size`` bytes in the median of some seconds."""
+    return f"{size / statistics.median(seconds) / 1e9:.2f} GB/s"
+
+
 def ratios(above: list[float], below: list[float]) -> list[float]:
     """Returns the ratio within each round."""
     return [a / b for a, b in zip(above, below, strict=True)]

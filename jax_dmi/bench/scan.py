@@ -37,7 +37,9 @@ def _repeats(size: int) -> int:
     return max(4, min(2000, _RING * 7 // 16 // size))
 
 
-def _recording(repeats: int) -> Any:
+def recording(repeats: int) -> Any:
+    """Returns a program that records its argument so many times."""
+
     def body(i, x):
         dmi.record(x, "x")
         return i + 1, None
@@ -89,7 +91,7 @@ def _against_callback(size: int) -> dict[str, list[float]]:
     x = jnp.zeros(size // 4, jnp.float32)
     kept = np.zeros(size // 4, np.float32)
     with programs.monitor(exact=False, ring_bytes=_RING) as active:
-        record, callback = _recording(repeats), _calling_back(callbacks, kept)
+        record, callback = recording(repeats), _calling_back(callbacks, kept)
 
         def recorded() -> float:
             active.flush()
@@ -111,7 +113,7 @@ def _against_memcpy(size: int) -> dict[str, list[float]]:
     x = jnp.zeros(size // 4, jnp.float32)
     source = np.zeros(size, np.uint8)
     target = np.zeros(_RING, np.uint8)
-    record = _recording(repeats)
+    record = recording(repeats)
 
     def recorded(checksum: bool) -> float:
         with programs.monitor(

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import importlib.util
 import sys
 
@@ -64,6 +66,26 @@ def _print_plain(columns, cells, title, right) -> None:
             for cell, width, column in zip(line, widths, columns)
         )
         print("  ".join(padded).rstrip())
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Shows on a terminal that something goes on, and for how long."""
+    if not (sys.stderr.isatty() and importlib.util.find_spec("rich")):
+        yield
+        return
+    from rich import progress
+    from rich.console import Console
+
+    with progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as shown:
+        shown.add_task(text, total=None)
+        yield
 
 
 def size(count: int) -> str:

@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
 
+from jax_dmi import errors
+from jax_dmi.commands import _text
+
 HELP = "measure what capture costs on this machine"
+EXAMPLES = (
+    "jax-dmi bench",
+    "jax-dmi bench scan reading --json rows.json",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,28 +44,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measures, prints a table, and writes JSON if asked."""
-    import sys
-
     from jax_dmi import bench
 
-    rows = bench.run(
-        args.group or bench.GROUPS,
-        lambda name: print(f"measuring {name} ...", file=sys.stderr, flush=True),
-    )
-    for row in rows:
-        print(_line(row))
-    if args.json is not None:
-        data = [{**dataclasses.asdict(row), "reached": row.reached} for row in rows]
-        args.json.write_text(json.dumps(data, indent=1) + "\n")
+    rows = []
+    # Opened first: not to find after minutes that it cannot be.
+    with _created(args.json) as file:
+        for group in args.group or bench.GROUPS:
+            with _text.working(f"measuring {group}"):
+                rows.append(bench.run([group]))
+            _text.print_table(
+                ("measure", "median", "quartiles", "aim", "", "behind it"),
+                [_cells(row) for row in rows[-1]],
+                right=("median",),
+            )
+        data = [
+            {**dataclasses.asdict(row), "reached": row.reached}
+            for group in rows
+            for row in group
+        ]
+        if file is not None:
+            file.write(json.dumps(data, indent=1) + "\n")
     return 0
 
 
-def _line(row) -> str:
-    mark = {None: " ", True: "+", False: "-"}[row.reached]
-    reach = ""
+def _created(path: pathlib.Path | None) -> contextlib.AbstractContextManager:
+    if path is None:
+        return contextlib.nullcontext()
+    try:
+        return path.open("w")
+    except OSError as error:
+        raise errors.DmiError(f"--json={path} cannot be written: {error}") from error
+
+
+def _cells(row) -> tuple[str, ...]:
+    aim = ""
     if row.reach is not None:
-        reach = f"{'>=' if row.at_least else '<='} {row.reach:g}"
-    return (
-        f"{mark} {row.value:8.3f} [{row.low:.3f}, {row.high:.3f}] {reach:8}"
-        f" {row.name}  ({row.detail})"
-    )
+        aim = f"{'>=' if row.at_least else '<='} {row.reach:g}"
+    mark = {None: "", True: "reached", False: "short"}[row.reached]
+    quartiles = f"{row.low:.3f} {row.high:.3f}"
+    value = f"{row.value:.3f} {row.unit}".rstrip()
+    return row.name, value, quartiles, aim, mark, row.detail

@@ -9,6 +9,10 @@ import pathlib
 from jax_dmi import errors
 
 HELP = "train a small transformer on real text and look inside it"
+EXAMPLES = (
+    "jax-dmi demo",
+    "jax-dmi demo --out /tmp/demo --steps 50",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         import rich  # noqa: F401
     except ImportError as error:
         raise errors.DmiError(
-            f"the demo needs {error.name}; pip install 'jax_dmi[demo]'"
+            f"the demo needs {error.name}; pip install matplotlib rich"
         ) from error
     if args.no_capture:
         _train("training", args.steps, None)
@@ -46,8 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _captured(args: argparse.Namespace) -> int:
+    import matplotlib
+
     import jax_dmi as dmi
-    from jax_dmi import demo
+    from jax_dmi import view
 
     plain = _train("without capture", min(args.steps, 50), None)
     with dmi.Monitor(args.out, exist="new", attrs={"what": "demo"}) as monitor:
@@ -57,7 +63,9 @@ def _captured(args: argparse.Namespace) -> int:
     run = dmi.open_run(path)
     _print_table(run, monitor.stats(), plain, captured)
     picture = path / "rms.png"
-    demo.plot(run, picture)
+    matplotlib.use("Agg")
+    figure = view.DRAW["rms"](run, select="block/resid*", step=None, layer=None)
+    figure.savefig(picture, dpi=150)
     print(f"run   {path}\nplot  {picture}")
     print(f"next  jax-dmi ls {path}")
     return 0

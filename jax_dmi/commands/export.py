@@ -8,6 +8,10 @@ import argparse
 from jax_dmi.commands import _text
 
 HELP = "write the records of a run as Parquet, safetensors or npy files"
+EXAMPLES = (
+    "jax-dmi export runs/demo out",
+    "jax-dmi export runs/demo out --format safetensors --select 'block/*'",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,16 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the files and lists them."""
+    """Writes the files and lists them; 1 if no record is meant."""
     import jax_dmi as dmi
 
-    paths = dmi.open_run(args.run).export(
-        args.out,
-        format=args.format,
-        select=args.select,
-        step=args.step,
-        shard_bytes=args.shard_bytes,
-    )
+    opened = dmi.open_run(args.run)
+    if next(opened.select(args.select, step=args.step), None) is None:
+        raise dmi.RunError(
+            f"{args.run!r} has no such record to export;"
+            f" there are: {', '.join(opened.names()) or 'none'}"
+        )
+    with _text.working(f"exporting {args.run}"):
+        paths = opened.export(
+            args.out,
+            format=args.format,
+            select=args.select,
+            step=args.step,
+            shard_bytes=args.shard_bytes,
+        )
     _text.print_table(
         ("file", "size"),
         [(path, _text.size(path.stat().st_size)) for path in paths],

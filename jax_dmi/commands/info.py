@@ -14,6 +14,7 @@ from jax_dmi import _native
 from jax_dmi.commands import _text
 
 HELP = "show versions, platforms, FFI handlers and limits of this installation"
+EXAMPLES = ("jax-dmi info",)
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "pyarrow")
 

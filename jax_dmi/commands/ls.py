@@ -8,6 +8,10 @@ import argparse
 from jax_dmi.commands import _text
 
 HELP = "list the sites of a run: arrays, records, bytes, steps"
+EXAMPLES = (
+    "jax-dmi ls runs/demo",
+    "jax-dmi ls s3://bucket/runs/demo 'block/*'",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

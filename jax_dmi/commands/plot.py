@@ -6,7 +6,14 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from jax_dmi.commands import _text
+
 HELP = "draw a run: rms per layer over steps, histograms, an image, losses, windows"
+EXAMPLES = (
+    "jax-dmi plot runs/demo",
+    "jax-dmi plot runs/demo image --select block/pattern --layer 2",
+    "jax-dmi plot runs/demo windows",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,9 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind",
         nargs="?",
         choices=("rms", "histogram", "image", "losses", "windows"),
+        metavar="KIND",
         default="rms",
-        help="what to draw (%(default)s); image: the last two axes of one record;"
-        " windows: when data moved, over the regions of the program where that harms",
+        help="rms: per layer over steps (the default); histogram: of all values;"
+        " image: the last two axes of the newest record; losses: what was written"
+        " and what was dropped; windows: when data moved, over the regions of the"
+        " program where that harms",
     )
     parser.add_argument(
         "--windows",
@@ -51,12 +61,15 @@ def run(args: argparse.Namespace) -> int:
 
     kind = args.kind_option or args.kind
     out = args.out or pathlib.Path(f"{kind}.png")
-    opened = dmi.open_run(args.run)
-    figure = view.DRAW[kind](
-        opened, select=args.select, step=args.step, layer=args.layer
-    )
     try:
-        figure.savefig(out, dpi=150)
+        with _text.working(f"drawing {args.run}"):
+            figure = view.DRAW[kind](
+                dmi.open_run(args.run),
+                select=args.select,
+                step=args.step,
+                layer=args.layer,
+            )
+            figure.savefig(out, dpi=150)
     except (OSError, ValueError) as error:
         raise dmi.DmiError(f"--out={out} cannot be written: {error}") from error
     print(out)

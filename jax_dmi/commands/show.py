@@ -9,6 +9,10 @@ import itertools
 from jax_dmi.commands import _text
 
 HELP = "show the records of a site: labels, and statistics of the values"
+EXAMPLES = (
+    "jax-dmi show runs/demo block/resid --layer 2",
+    "jax-dmi show runs/demo 'block/*' --step 3 --values",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +37,17 @@ def run(args: argparse.Namespace) -> int:
     if not set(args.name) & set("*?["):
         opened[args.name]  # Raises with close names.
     found = opened.select(args.name, step=args.step, layer=args.layer)
-    shown = list(itertools.islice(found, max(0, args.most)))
+    shown = list(itertools.islice(found, max(1, args.most)))
     if not shown:
-        raise dmi.RunError(f"{args.run!r} has no such record of {args.name!r}.")
+        raise dmi.RunError(
+            f"{args.run!r} has no such record of {args.name!r}{_there_are(opened)}."
+        )
+    columns = ("name", "step", "layer", "device", "labels", "array", *_STATISTICS)
+    rows = [_row(record) for record in shown]
+    used = [i for i, cells in enumerate(zip(*rows)) if any(c != "" for c in cells)]
     _text.print_table(
-        ("name", "step", "layer", "device", "labels", "array", *_STATISTICS),
-        [_row(record) for record in shown],
+        [columns[i] for i in used],
+        [[row[i] for i in used] for row in rows],
         right=("step", "layer", "device", *_STATISTICS),
     )
     if next(found, None) is not None:
@@ -47,6 +56,17 @@ def run(args: argparse.Namespace) -> int:
         for record in shown:
             print(f"\n{record!r}\n{record.numpy()}")
     return 0
+
+
+def _there_are(opened) -> str:
+    """Tells which steps and layers the run has."""
+    table = opened.table()
+    told = []
+    for label in ("step", "layer"):
+        found = [n for n in table[label].unique().to_pylist() if n is not None]
+        if found:
+            told.append(f"{label}s {min(found)} to {max(found)}")
+    return f"; the run has {' and '.join(told)}" if told else ""
 
 
 _STATISTICS = ("mean", "rms", "min", "max", "not finite")

@@ -8,6 +8,10 @@ import argparse
 from jax_dmi.commands import _text
 
 HELP = "query the records of a run with SQL (table: records)"
+EXAMPLES = (
+    "jax-dmi sql runs/demo 'select name, count(*) from records group by name'",
+    "jax-dmi sql runs/demo 'select * from sites' --csv > sites.csv",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import argparse
 
+from jax_dmi.commands import _text
+
 HELP = "check a run: gaps, checksums, cut files; exits with 1 if it is not ok"
+EXAMPLES = ("jax-dmi verify runs/demo && echo whole",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +20,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the report."""
     import jax_dmi as dmi
 
-    report = dmi.open_run(args.run).verify()
+    with _text.working(f"verifying {args.run}"):
+        report = dmi.open_run(args.run).verify()
     print(report)
     return 0 if report.ok else 1

@@ -194,7 +194,7 @@ class Run:
         return table
 
     def sql(self, query: str) -> pa.Table:
-        """Runs a query of SQL; needs ``pip install 'jax_dmi[sql]'``.
+        """Runs a query of SQL; needs the package duckdb.
 
         Example:
           >>> run.sql("select name, count(*) n from records group by name")

@@ -146,7 +146,7 @@ class Series:
           device: A device id, or a collection of them.
 
         Returns:
-          [n, *shape]: a read-only view of the file where one holds them at equal
+          ``[n, *shape]``: a read-only view of the file where one holds them at equal
           distances, else a new array.
 
         Raises:
@@ -160,7 +160,7 @@ class Series:
         return self._stack(self._of_one_shard(rows, device is not None))
 
     def batches(self, n: int) -> Iterator[np.ndarray]:
-        """Yields records as arrays [<= n, *shape], as ``stack`` has them.
+        """Yields records as arrays ``[<= n, *shape]``, as ``stack`` has them.
 
         Takes memory only for what was yielded and is still referenced.
 

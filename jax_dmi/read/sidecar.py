@@ -69,10 +69,7 @@ def save(storage: run_storage.Storage, segment: segments.Segment) -> None:
     }
     about["crc"] = _crc(segment.columns, about)
     table = table.replace_schema_metadata({_ABOUT: json.dumps(about)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    storage.keep(name_of(segment.name), sink.getvalue())
+    storage.keep(name_of(segment.name), table)
 
 
 def load(

@@ -30,7 +30,7 @@ def query(
         import duckdb
     except ImportError as error:
         raise errors.DmiError(
-            "sql needs duckdb; pip install 'jax_dmi[sql]', or work on run.table()."
+            "sql needs duckdb; pip install duckdb, or work on run.table()."
         ) from error
     # Making the column reads from every payload, so only for who asks for it.
     wants_payload = re.search(r"\bpayload\b", text, re.IGNORECASE) is not None

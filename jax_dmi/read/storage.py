@@ -50,8 +50,8 @@ class Storage(Protocol):
         """
         ...
 
-    def keep(self, name: str, content: pa.Buffer) -> None:
-        """Writes a file that saves time later, if that is possible here."""
+    def keep(self, name: str, content: pa.Table) -> None:
+        """Writes a table that saves time later, if that is possible here."""
         ...
 
 
@@ -87,13 +87,15 @@ class Local:
         """Maps a file."""
         return mapped.open_file(os.path.join(self._root, name))
 
-    def keep(self, name: str, content: pa.Buffer) -> None:
+    def keep(self, name: str, content: pa.Table) -> None:
         """Writes a file that has its name only once it is complete."""
         folder, base = os.path.split(os.path.join(self._root, name))
         draft = os.path.join(folder, f".{base}.{os.getpid()}")
         try:
-            with open(draft, "xb") as file:
-                file.write(content)
+            open(draft, "xb").close()
+            with pa.OSFile(draft, "wb") as file:
+                with pa.ipc.new_file(file, content.schema) as writer:
+                    writer.write_table(content)
             os.replace(draft, os.path.join(folder, base))
         except OSError:
             with contextlib.suppress(OSError):
@@ -138,7 +140,7 @@ class Remote:
             copy.flush()
             return dataclasses.replace(mapped.open_file(copy.name), version=None)
 
-    def keep(self, name: str, content: pa.Buffer) -> None:
+    def keep(self, name: str, content: pa.Table) -> None:
         """Does nothing: only who writes a run writes to a store."""
 
 

@@ -80,15 +80,16 @@ class Sink(Protocol):
     What a method raises is latched by the Monitor and raised by its ``flush`` and
     ``close``; the capture goes on, and the records count as failed.
 
-    A sink may also have:
-      ``write_many(batches)``: As ``write`` of one after the other, which saves
-        taking the interpreter lock once per batch. What it raises may have the
-        attribute ``written``: how many batches from the front are safe.
-      ``note_accounting(account)``: Gets the final account, before ``close``.
-      ``note_timeline(timeline)``: Gets a table of when data moved, see
-        ``jax_dmi.timeline``, before ``close``.
-      ``sync()``: As ``flush``, and survives a power failure.
-      ``path``: Where the run can be opened, once ``open`` returned.
+    A sink may also have
+
+    - ``write_many(batches)``: As ``write`` of one after the other, which saves taking
+      the interpreter lock once per batch. What it raises may have the attribute
+      ``written``: how many batches from the front are safe.
+    - ``note_accounting(account)``: Gets the final account, before ``close``.
+    - ``note_timeline(timeline)``: Gets a table of when data moved, see
+      ``jax_dmi.timeline``, before ``close``.
+    - ``sync()``: As ``flush``, and survives a power failure.
+    - ``path``: Where the run can be opened, once ``open`` returned.
     """
 
     def open(self, run_info: RunInfo) -> None:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 
@@ -82,6 +85,20 @@ def test_help_lists_every_command(capsys):
     assert "info" in cli.names() and "demo" in cli.names()
     for name in cli.names():
         assert f"\n    {name}" in printed
+
+
+@pytest.mark.parametrize("name", cli.names())
+def test_help_shows_examples_that_are_understood(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    printed = capsys.readouterr().out
+    module = importlib.import_module(f"jax_dmi.commands.{name}")
+    assert module.EXAMPLES
+    for example in module.EXAMPLES:
+        assert f"\n  {example}\n" in printed
+        program, *argv = shlex.split(re.split(" && | > ", example)[0])
+        assert program == "jax-dmi"
+        assert cli._parser({name: module}).parse_args(argv)._command is module.run
 
 
 def test_version_is_that_of_the_package(capsys):

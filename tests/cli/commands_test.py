@@ -98,7 +98,9 @@ def test_plot_writes_a_picture(run, kind, tmp_path, capsys):
         (["ls", "{run}-not"], "no directory"),
         (["ls", "{run}", "nothing*"], "block/resid"),
         (["show", "{run}", "block/reisd"], "block/resid"),
-        (["show", "{run}", "out", "--step", "99"], "no such record"),
+        (["show", "{run}", "out", "--step", "99"], "steps 0 to 2 and layers 0 to 1"),
+        (["export", "{run}", "{run}-out", "--select", "nothing"], "block/resid"),
+        (["bench", "--json", "/nowhere/rows.json"], "/nowhere/rows.json"),
         (["sql", "{run}", "selekt 1"], "selekt"),
         (["plot", "{run}", "--select", "nothing"], "block/resid"),
         (["plot", "{run}", "--out", "/nowhere/x.png"], "/nowhere/x.png"),
@@ -115,7 +117,7 @@ def test_bench_takes_the_groups_there_are(capsys, monkeypatch, tmp_path):
     from jax_dmi import bench
 
     row = bench.Row("a thing", 1.0, 0.9, 1.1, 2.0, detail="1 / 1")
-    monkeypatch.setattr(bench, "run", lambda groups, on_group: [row])
+    monkeypatch.setattr(bench, "run", lambda groups: [row])
     out = tmp_path / "rows.json"
     printed = _output(capsys, "bench", "scan", "--json", str(out))
     assert "a thing" in printed

@@ -6,9 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pathlib
-import resource
-import subprocess
 
 import numpy as np
 import pytest
@@ -17,6 +14,7 @@ from jax_dmi import errors
 from jax_dmi import sinks
 from jax_dmi.sinks import storage
 from support import batches
+from support import disk
 from support import stored
 
 _ROW = 4096
@@ -42,36 +40,6 @@ def _read(run) -> list[int]:
     found = stored.records(*stored.segments(run))
     assert all(payload == bytes([i % 251]) * _ROW for i, payload in found)
     return [i for i, _ in found]
-
-
-@contextlib.contextmanager
-def _file_size_limit(size: int):
-    """A disk on which no file can get larger."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@contextlib.contextmanager
-def _small_disk(path: pathlib.Path):
-    """A disk of one MiB; where none may be mounted, files of that size."""
-    path.mkdir()
-    options = ("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
-    try:
-        mounted = not subprocess.run(
-            ("mount", *options), capture_output=True
-        ).returncode
-    except FileNotFoundError:
-        mounted = False
-    with contextlib.ExitStack() as stack:
-        if mounted:
-            stack.callback(subprocess.run, ("umount", "-l", str(path)), check=True)
-        else:
-            stack.enter_context(_file_size_limit(1 << 20))
-        yield
 
 
 class _Torn:
@@ -101,7 +69,7 @@ class _Torn:
 
 
 def test_a_file_that_cannot_grow_is_followed_by_the_next(tmp_path):
-    with _file_size_limit(100_000):
+    with disk.file_size_limit(100_000):
         sink = _opened(tmp_path / "run")
         sink.write_many(_group(20))
         sink.close()
@@ -114,7 +82,7 @@ def test_a_file_that_cannot_grow_is_followed_by_the_next(tmp_path):
 
 
 def test_a_batch_that_fits_nowhere_is_reported_and_the_next_is_written(tmp_path):
-    with _file_size_limit(100_000):
+    with disk.file_size_limit(100_000):
         sink = _opened(tmp_path / "run")
         given = [_numbered(0), _numbered(4), _numbered(8, rows=40), _numbered(48)]
         with pytest.raises(errors.RunError, match="run.*File too large") as caught:
@@ -128,7 +96,7 @@ def test_a_batch_that_fits_nowhere_is_reported_and_the_next_is_written(tmp_path)
 
 
 def test_a_full_disk_loses_only_what_was_reported(tmp_path):
-    with _small_disk(tmp_path / "disk"):
+    with disk.small_disk(tmp_path / "disk"):
         filler = tmp_path / "disk/filler"
         filler.write_bytes(bytes(600_000))
         sink = _opened(tmp_path / "disk/run")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a run, and taking arrays out of it, with its files in the page cache."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import jax_dmi as dmi
+from jax_dmi.bench import files
+from jax_dmi.bench import harness
+from jax_dmi.bench import scan
+
+_TOTAL = 1 << 30
+_STACK_REACH = {64 << 10: 2.5, 1 << 20: 1.5}
+_RECORDS = 1_000_000
+# By records per batch.
+_OPEN_REACH = {1000: 0.2, 10: 1.0}
+_ROUNDS = 9
+
+
+def run() -> list[harness.Row]:
+    """Measures stacks of 64 KiB and 1 MiB records, and opening small ones."""
+    rows = [_stack(size, reach) for size, reach in _STACK_REACH.items()]
+    for count, reach in _OPEN_REACH.items():
+        rows += _open(count, reach)
+    return rows
+
+
+def capture(path: pathlib.Path, size: int, count: int, **settings: Any) -> None:
+    """Writes a run of ``count`` records of ``size`` bytes, at the site ``x``."""
+    x = jnp.zeros(size // 4, jnp.float32)
+    with dmi.Monitor(path, exact=False, **settings) as monitor:
+        scan.recording(count)(x).block_until_ready()
+    if monitor.stats().written != count:
+        raise RuntimeError("a benchmark lost records")
+
+
+def _stack(size: int, reach: float) -> harness.Row:
+    with files.folder() as folder:
+        capture(folder / "run", size, _TOTAL // size)
+        series = dmi.open_run(folder / "run")["x"]
+        source = np.ones(_TOTAL, np.uint8)
+
+        def stacked() -> float:
+            found: list[np.ndarray] = []
+            seconds = harness.timed(lambda: found.append(series.stack()))
+            if found[0].nbytes != _TOTAL or not found[0].flags.writeable:
+                raise RuntimeError("a benchmark read something else")
+            return seconds
+
+        seconds = harness.rounds(
+            {"stack": stacked, "memcpy": lambda: harness.timed(source.copy)},
+            count=_ROUNDS,
+        )
+    return harness.row(
+        f"reading: stack() / memcpy into a new array, 1 GiB of {scan.size_name(size)}",
+        harness.ratios(seconds["stack"], seconds["memcpy"]),
+        reach,
+        detail=f"{harness.rate(_TOTAL, seconds['stack'])} /"
+        f" {harness.rate(_TOTAL, seconds['memcpy'])}",
+    )
+
+
+def _open(per_batch: int, reach: float) -> list[harness.Row]:
+    batches = _RECORDS // per_batch
+    with files.folder() as folder:
+        path = folder / "run"
+        capture(path, 16, _RECORDS, batch_records=per_batch, linger=60.0)
+
+        def opened() -> float:
+            return harness.timed(lambda: dmi.open_run(path))
+
+        def opened_first() -> float:
+            for kept in path.glob("*/*/*.index.arrow"):
+                kept.unlink()
+            return opened()
+
+        seconds = harness.rounds(
+            {"for the first time": opened_first, "again": opened}, count=_ROUNDS
+        )
+    return [
+        harness.row(
+            f"reading: opening 1,000,000 records in {batches:,} batches, {when}",
+            values,
+            reach,
+            unit="s",
+        )
+        for when, values in seconds.items()
+    ]
