@@ -67,8 +67,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         which it drops and counts, and ``close`` raises.
       checksum: Whether payloads carry a crc32c.
       sink: Where records go; by default an ``ArrowSink`` on ``run``.
-      windows: A ``WindowPattern`` or a ``WindowConfig``: transfers keep to windows of
-        the program.
+      windows: A ``WindowPattern`` or ``WindowConfig``: when transfers may run.
       devices: Local devices to capture on; all by default.
       link: A ``SimulatedLink`` to reach the devices through.
       exist: ``"error"`` refuses a run that exists, ``"new"`` takes the next name.

@@ -67,8 +67,7 @@ class Capture {
           uint32_t batch_records, double linger_seconds,
           std::shared_ptr<batch::BatchQueue> queue, uint64_t staging_bytes,
           std::shared_ptr<transfer::SimulatedLink> link,
-          const ManualClock* clock,
-          const windows::WindowConfig* windows)
+          const ManualClock* clock, const windows::WindowConfig* windows)
       : clock_(clock ? clock->time : nullptr),
         control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
     ring::RingOptions ring;
@@ -286,8 +285,7 @@ void BindDrain(nb::module_& module) {
                     double, bool, uint64_t, uint32_t, double,
                     std::shared_ptr<batch::BatchQueue>, uint64_t,
                     std::shared_ptr<transfer::SimulatedLink>,
-                    const ManualClock*,
-                    const windows::WindowConfig*>(),
+                    const ManualClock*, const windows::WindowConfig*>(),
            nb::kw_only(), nb::arg("ordinal"), nb::arg("device"),
            nb::arg("ring_bytes"), nb::arg("ring_slots"), nb::arg("overflow"),
            nb::arg("stall_seconds"), nb::arg("checksum"),

@@ -273,7 +273,10 @@ def _copies(grad: bool) -> int:
 
     def count(op) -> int:
         fn = jax.grad(loop, argnums=1) if grad else loop
-        text = jax.jit(fn, static_argnums=0).lower(op, weights, x).compile().as_text()
+        text = (
+            jax.jit(fn, static_argnums=0).lower(op, weights, x).compile().as_text()
+            or ""
+        )
         # Of arrays; a scalar in a register counts as none.
         return len(re.findall(r"= \w+\[[\d,]+\]\S* copy\(", text))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import operator
 from typing import Any
@@ -52,7 +53,7 @@ class WindowPattern:
     """
 
     period: int
-    windows: tuple[tuple[int, int], ...]
+    windows: Sequence[tuple[int, int]]
     initial_counter: int = 0
 
     def __post_init__(self) -> None:
