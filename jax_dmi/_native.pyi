@@ -146,126 +146,6 @@ class BatchQueue:
 
     def __len__(self) -> int: ...
 
-class Capture:
-    """Ring and drain of one device for one run."""
-
-    def __init__(self, *, ordinal: int, device: int, ring_bytes: int, ring_slots: int, overflow: str, stall_seconds: float, checksum: bool, batch_bytes: int, batch_records: int, linger_seconds: float, queue: BatchQueue) -> None: ...
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def set_multi_device_step(self, step: int, has_step: bool, recording: bool) -> None: ...
-
-    def set_gates(self, indices: Sequence[int], closed: bool) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def seal(self, seconds: float) -> int:
-        """
-        Queues every record reserved before the call; returns the sequence after the last one that was.
-        """
-
-    @property
-    def reserved(self) -> int: ...
-
-    @property
-    def queued(self) -> int: ...
-
-    @property
-    def pinned(self) -> int: ...
-
-    @property
-    def failure(self) -> str: ...
-
-    @property
-    def device(self) -> int: ...
-
-    def lost(self) -> dict: ...
-
-    def by_site(self) -> dict: ...
-
-    def boundaries(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, None))]: ...
-
-    def transfers(self) -> list: ...
-
-def control_losses(device: int) -> dict:
-    """Records of a device that fired while it had no ring, by reason."""
-
-def deselect(ordinal: int, device: int, deselected: bool) -> None:
-    """Records of a deselected device are neither kept nor counted."""
-
-REPLAY_ALIGN: int = 64
-
-class ReplayDefinition:
-    """The layout of a definition's submissions."""
-
-    def __init__(self, specs: object, tree: object | None) -> None: ...
-
-    @property
-    def bytes(self) -> int:
-        """Of one submission, padding included."""
-
-    @property
-    def live_bytes(self) -> int:
-        """Of one submission, padding excluded."""
-
-    @property
-    def regions(self) -> list[tuple[int, int]]:
-        """Offset and bytes of each argument within a submission."""
-
-class ReplayStaging:
-    """Host memory that an image is packed in."""
-
-    def __init__(self) -> None: ...
-
-    @property
-    def capacity(self) -> int:
-        """Bytes."""
-
-    @property
-    def allocations(self) -> int:
-        """How often memory was taken."""
-
-    @property
-    def leases(self) -> int:
-        """Arrays handed out that are still in use."""
-
-    def grow(self, bytes: int) -> None:
-        """Makes room; what was packed is lost."""
-
-    def fill(self, value: int) -> None:
-        """Sets every byte, as an earlier use might have left them."""
-
-class ReplayPlan:
-    """The submissions of one upload."""
-
-    def __init__(self, staging: ReplayStaging, definitions: Sequence[object], limit: int = 8589934528) -> None: ...
-
-    def submit(self, definition: int, arguments: object | None) -> int:
-        """
-        Packs a submission and returns its index, -1 if the arguments are not plainly right, -2 if it does not fit.
-        """
-
-    def submit_leaves(self, definition: int, leaves: list) -> int:
-        """The same for a flat list of arrays whose dtypes are right."""
-
-    def finish(self, capacity: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]:
-        """Completes the image and returns its words."""
-
-    @property
-    def bytes(self) -> int:
-        """Size of the complete image."""
-
-    @property
-    def counts(self) -> list[int]:
-        """Submissions by definition."""
-
-def replay_capacity_class(bytes: int, multiple: int) -> int:
-    """The size an image of `bytes` is uploaded as."""
-
 def pack_progress(version: int, counter: int) -> int: ...
 
 def unpack_progress(word: int) -> tuple[int, int]: ...
@@ -430,3 +310,154 @@ class WindowController:
     def timing_estimates(self, window_index: int) -> list[int]: ...
 
     def attempts(self, window_index: int) -> list[Attempt]: ...
+
+class Capture:
+    """Ring and drain of one device for one run."""
+
+    def __init__(self, *, ordinal: int, device: int, ring_bytes: int, ring_slots: int, overflow: str, stall_seconds: float, checksum: bool, batch_bytes: int, batch_records: int, linger_seconds: float, queue: BatchQueue, staging_bytes: int, link: SimulatedLink | None = None, clock: ManualClock | None = None, windows: WindowConfig | None = None) -> None: ...
+
+    def start(self, thread: bool = True) -> None: ...
+
+    def turn(self) -> int:
+        """
+        Does what is due and returns how many nanoseconds may pass until the next turn; for captures without a thread.
+        """
+
+    def advance_boundary(self) -> None: ...
+
+    def install_pattern(self, version: int, pattern: WindowPattern, counter: int, keep_learning: bool) -> None: ...
+
+    def suspend_windows(self) -> int: ...
+
+    def reset_versions(self) -> None: ...
+
+    def limit_grants(self, bytes: int | None) -> None: ...
+
+    def window_state(self) -> tuple:
+        """
+        (mode, version, pattern or None, one tuple per window in the order of WindowInfo, bytes per second or None)
+        """
+
+    def stop(self) -> None: ...
+
+    def set_multi_device_step(self, step: int, has_step: bool, recording: bool) -> None: ...
+
+    def set_gates(self, indices: Sequence[int], closed: bool) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def seal(self, seconds: float) -> int:
+        """
+        Queues every record reserved before the call; returns the sequence after the last one that was.
+        """
+
+    @property
+    def reserved(self) -> int: ...
+
+    @property
+    def queued(self) -> int: ...
+
+    @property
+    def pinned(self) -> int: ...
+
+    @property
+    def failure(self) -> str: ...
+
+    @property
+    def clock_offset(self) -> int:
+        """UTC minus the clock of the ring, in ns."""
+
+    @property
+    def device(self) -> int: ...
+
+    def lost(self) -> dict: ...
+
+    def by_site(self) -> dict: ...
+
+    def boundaries(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None, None))]: ...
+
+    def transfers(self) -> list: ...
+
+class SimulatedLink:
+    def __init__(self, *, bytes_per_second: float, latency_seconds: float, jitter: float, seed: int, clock: ManualClock | None) -> None: ...
+
+    def set_rate(self, bytes_per_second: float) -> None: ...
+
+    def fail_after(self, transfers: int) -> None: ...
+
+def control_losses(device: int) -> dict:
+    """Records of a device that fired while it had no ring, by reason."""
+
+def deselect(ordinal: int, device: int, deselected: bool) -> None:
+    """Records of a deselected device are neither kept nor counted."""
+
+REPLAY_ALIGN: int = 64
+
+class ReplayDefinition:
+    """The layout of a definition's submissions."""
+
+    def __init__(self, specs: object, tree: object | None) -> None: ...
+
+    @property
+    def bytes(self) -> int:
+        """Of one submission, padding included."""
+
+    @property
+    def live_bytes(self) -> int:
+        """Of one submission, padding excluded."""
+
+    @property
+    def regions(self) -> list[tuple[int, int]]:
+        """Offset and bytes of each argument within a submission."""
+
+class ReplayStaging:
+    """Host memory that an image is packed in."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def capacity(self) -> int:
+        """Bytes."""
+
+    @property
+    def allocations(self) -> int:
+        """How often memory was taken."""
+
+    @property
+    def leases(self) -> int:
+        """Arrays handed out that are still in use."""
+
+    def grow(self, bytes: int) -> None:
+        """Makes room; what was packed is lost."""
+
+    def fill(self, value: int) -> None:
+        """Sets every byte, as an earlier use might have left them."""
+
+class ReplayPlan:
+    """The submissions of one upload."""
+
+    def __init__(self, staging: ReplayStaging, definitions: Sequence[object], limit: int = 8589934528) -> None: ...
+
+    def submit(self, definition: int, arguments: object | None) -> int:
+        """
+        Packs a submission and returns its index, -1 if the arguments are not plainly right, -2 if it does not fit.
+        """
+
+    def submit_leaves(self, definition: int, leaves: list) -> int:
+        """The same for a flat list of arrays whose dtypes are right."""
+
+    def finish(self, capacity: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,), writable=False)]:
+        """Completes the image and returns its words."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the complete image."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Submissions by definition."""
+
+def replay_capacity_class(bytes: int, multiple: int) -> int:
+    """The size an image of `bytes` is uploaded as."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import operator
 from typing import Any
@@ -44,7 +45,7 @@ class WindowPattern:
     Attributes:
       period: Boundaries in a period.
       windows: Half-open ranges ``(begin, end)`` of boundaries in the period,
-        sorted and without overlap.
+        sorted and without overlap; kept as a tuple.
       initial_counter: The counter at which the pattern starts, less than 2**48.
 
     Raises:
@@ -52,7 +53,7 @@ class WindowPattern:
     """
 
     period: int
-    windows: tuple[tuple[int, int], ...]
+    windows: Sequence[tuple[int, int]]
     initial_counter: int = 0
 
     def __post_init__(self) -> None:
