@@ -8,12 +8,15 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from jax_dmi import _native
 from jax_dmi import format as run_format
 from jax_dmi import pump
 from jax_dmi import spec as capture_spec
 from jax_dmi import stats
+from jax_dmi import timeline
+from jax_dmi import windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Accounts:
     def freeze(self) -> None:
         """Keeps the last numbers, so that the captures can be freed."""
         self._final_transfers = self.transfers()
-        self._final_boundaries = {d: self.boundaries(d) for d in self._captures}
+        self._final_boundaries = {d: self._log(d) for d in self._captures}
         self._lost_at_close = {d: _native.control_losses(d) for d in self._captures}
         self._final = self._devices()
         self._captures = {}
@@ -157,11 +160,37 @@ class Accounts:
         ]
 
     def boundaries(self, device: int) -> np.ndarray:
-        """Returns int64[n, 2], the newest boundaries of a device."""
+        """Returns int64[n, 2], counter and time of the newest boundaries."""
+        return self._log(device)[:, 1:].copy()
+
+    def _log(self, device: int) -> np.ndarray:
+        """Returns int64[n, 3], version, counter and time of the boundaries."""
         captures = self._captures
         if self._final is not None:
-            return self._final_boundaries[device].copy()
+            return self._final_boundaries[device]
         return captures[device].boundaries()
+
+    def timeline(
+        self,
+        patterns: Mapping[int, Mapping[int, windows.WindowPattern]],
+        states: Mapping[int, stats.WindowState],
+    ) -> pa.Table:
+        """Returns when data moved, of every device, after ``freeze``.
+
+        Args:
+          patterns: By device and version.
+          states: By device.
+        """
+        return pa.concat_tables(
+            timeline.row(
+                device,
+                [t for t in self._final_transfers if t.device == device],
+                self._final_boundaries[device],
+                patterns.get(device, {}),
+                states.get(device),
+            )
+            for device in self._final_boundaries
+        )
 
 
 def _read(capture: _native.Capture) -> _Device:

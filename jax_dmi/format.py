@@ -82,6 +82,11 @@ def process_dir(process: int) -> str:
     return f"process-{process}"
 
 
+def timeline_path(process: int) -> str:
+    """Path of the timeline of a process, relative to the run."""
+    return f"process-{process}/timeline.arrow"
+
+
 def segment_path(process: int, device: int, number: int) -> str:
     """Path of a segment, relative to the run."""
     return f"process-{process}/device-{device}/segment-{number:06d}.arrow"

@@ -8,6 +8,7 @@ The Monitor decides what is allowed when; the session does it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import importlib.metadata
@@ -132,11 +133,21 @@ class Session:
         self._captures = {}
         if self.hung:
             return
-        note = getattr(self._sink, "note_accounting", None)
-        if note is not None:
-            self.pump.call(lambda: note(self.accounts.for_manifest()))
+        self._note("note_accounting", self.accounts.for_manifest)
+        self._note("note_timeline", self._timeline)
         self.pump.call(self._sink.flush)
         self.pump.call(self._sink.close)
+
+    def _timeline(self) -> Any:
+        if self.windows is None:
+            return self.accounts.timeline({}, {})
+        return self.accounts.timeline(self.windows.patterns(), self.windows.states())
+
+    def _note(self, method: str, what: Callable[[], Any]) -> None:
+        """Tells the sink, if it wants to know."""
+        note = getattr(self._sink, method, None)
+        if note is not None:
+            self.pump.call(lambda: note(what()))
 
     def set_step(self, step: int | None, recording: bool) -> None:
         """Sets the ambient step for the programs dispatched from now on."""

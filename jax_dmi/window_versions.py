@@ -36,6 +36,10 @@ class _Device:
     pattern: windows.WindowPattern | None = None
     # Where its counter was when windows were suspended.
     suspended_at: int | None = None
+    # Every pattern there was, by version.
+    installed: dict[int, windows.WindowPattern] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def mode(self) -> str:
@@ -44,6 +48,7 @@ class _Device:
     def install(self, counter: int, keep_learning: bool) -> None:
         assert self.pattern is not None
         self.version += 1
+        self.installed[self.version] = self.pattern
         self.capture.install_pattern(
             self.version, self.pattern.native(), counter, keep_learning
         )
@@ -83,6 +88,7 @@ class WindowVersions:
         self._quiesced = quiesced
         self._lock = threading.RLock()
         self._last: dict[int, stats.WindowState] = {}
+        self._patterns: dict[int, dict[int, windows.WindowPattern]] = {}
 
     def define(self, pattern: windows.WindowPattern, devices: Iterable[int]) -> bool:
         """Installs a pattern; False, and nothing changed, where fallback holds.
@@ -156,7 +162,19 @@ class WindowVersions:
             link_bytes_per_second=rate,
         )
 
+    def patterns(self) -> dict[int, dict[int, windows.WindowPattern]]:
+        """Returns the patterns by device and version, after ``freeze``.
+
+        Where versions started over, the newest of each.
+        """
+        return self._patterns
+
+    def states(self) -> dict[int, stats.WindowState]:
+        """Returns the last states by device, after ``freeze``."""
+        return self._last
+
     def freeze(self) -> None:
         """Keeps the last states, so that the captures can be freed."""
         self._last = {d: self.state(d) for d in self._devices}
+        self._patterns = {n: d.installed for n, d in self._devices.items()}
         self._devices = {}

@@ -188,14 +188,16 @@ class Capture {
 
   nb::ndarray<nb::numpy, int64_t, nb::ndim<2>> Boundaries() const {
     const auto stamps = program::ReadBoundaries(ring_->header(), 0);
-    auto* rows = new int64_t[stamps.size() * 2];
+    auto* rows = new int64_t[stamps.size() * 3];
     for (size_t i = 0; i < stamps.size(); ++i) {
-      rows[2 * i] = static_cast<int64_t>(wire::CounterOf(stamps[i].progress));
-      rows[2 * i + 1] = stamps[i].time_ns;
+      rows[3 * i] = static_cast<int64_t>(wire::VersionOf(stamps[i].progress));
+      rows[3 * i + 1] =
+          static_cast<int64_t>(wire::CounterOf(stamps[i].progress));
+      rows[3 * i + 2] = stamps[i].time_ns;
     }
     nb::capsule owner(
         rows, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
-    return {rows, {stamps.size(), 2}, owner};
+    return {rows, {stamps.size(), 3}, owner};
   }
 
   int64_t Turn() {
@@ -353,7 +355,7 @@ void BindDrain(nb::module_& module) {
              double latency_seconds, double jitter, uint64_t seed,
              const ManualClock* clock) {
             std::shared_ptr<const base::TimeSource> time;
-            if (clock) {
+            if (clock != nullptr) {
               time = clock->time;
             } else {
               time = std::make_shared<base::SystemTime>();

@@ -19,6 +19,7 @@ from jax_dmi._compat.context import receive as receive
 from jax_dmi._compat.context import tracing as tracing
 from jax_dmi._compat.context import varying_axes as varying_axes
 from jax_dmi._compat.context import varying_axes_are_known as varying_axes_are_known
+from jax_dmi._compat.jaxprs import frames as frames
 from jax_dmi._compat.modules import build_module as build_module
 from jax_dmi._compat.modules import calls_before as calls_before
 from jax_dmi._compat.modules import constant as constant

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-HELP = "draw a run: rms per layer over steps, histograms, an image, or losses"
+HELP = "draw a run: rms per layer over steps, histograms, an image, losses, windows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,9 +15,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         nargs="?",
-        choices=("rms", "histogram", "image", "losses"),
+        choices=("rms", "histogram", "image", "losses", "windows"),
         default="rms",
-        help="what to draw (%(default)s); image: the last two axes of one record",
+        help="what to draw (%(default)s); image: the last two axes of one record;"
+        " windows: when data moved, over the regions of the program where that harms",
+    )
+    parser.add_argument(
+        "--windows",
+        action="store_const",
+        dest="kind_option",
+        const="windows",
+        help="the same as the kind windows",
     )
     parser.add_argument("--select", default="*", metavar="GLOB", help="names (all)")
     parser.add_argument("--step", type=int, metavar="N", help="only this step")
@@ -41,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
     matplotlib.use("Agg")
     from jax_dmi import view
 
-    out = args.out or pathlib.Path(f"{args.kind}.png")
+    kind = args.kind_option or args.kind
+    out = args.out or pathlib.Path(f"{kind}.png")
     opened = dmi.open_run(args.run)
-    figure = view.DRAW[args.kind](
+    figure = view.DRAW[kind](
         opened, select=args.select, step=args.step, layer=args.layer
     )
     try:

@@ -9,6 +9,8 @@ compiled program, which carries the descriptions, explains its own records.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import hashlib
@@ -17,6 +19,7 @@ import math
 import os
 import re
 import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -91,10 +94,25 @@ def check_name(name: Any, parameter: str = "name") -> str:
 
 def source() -> str:
     """Returns ``file:line`` of the nearest caller outside the operations."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(_ROOM):
+    return nearest_source(_callers(sys._getframe(1)))
+
+
+def _callers(frame: types.FrameType | None) -> Iterator[tuple[str, int]]:
+    while frame:
+        yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def nearest_source(frames: Iterable[tuple[str, int]]) -> str:
+    """Returns ``file:line`` of the first frame outside the operations.
+
+    Args:
+      frames: File and line of each caller, the innermost first.
+    """
+    for file, line in frames:
+        if not file.startswith(_ROOM):
+            return f"{os.path.basename(file)}:{line}"
+    return "an unknown place"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ from jax_dmi.read import loading
 from jax_dmi.read import rows as run_rows
 from jax_dmi.read import series
 from jax_dmi.read import sql
+from jax_dmi.read import timelines
 from jax_dmi.read import verify
 
 # Rows whose columns become Python numbers at once.
@@ -208,6 +209,36 @@ class Run:
           DmiError: There is no DuckDB.
         """
         return sql.query(query, self.table, self.sites)
+
+    # --- The timeline --------------------------------------------------------
+
+    def transfers(self) -> pa.Table:
+        """Returns one row per transfer to the host, the newest of each device.
+
+        Columns: process, device and the fields of ``Transfer``. Empty for a process
+        that has not closed.
+        """
+        return timelines.read(self.path, "transfers")
+
+    def boundaries(self) -> pa.Table:
+        """Returns one row per boundary passed, the newest of each device.
+
+        Columns: process, device, version (of the window pattern, 0 for none),
+        counter, time_ns (UTC), and open: whether a window is open from there on,
+        null where no pattern says. Empty for a process that has not closed.
+        """
+        return timelines.read(self.path, "boundaries")
+
+    def windows(self) -> pa.Table:
+        """Returns one row per device and window: what the windows learned.
+
+        Columns: process, device, mode, version, period, link_bytes_per_second,
+        window_index, begin, end, and the fields of ``WindowInfo``. Empty for a
+        process that has not closed.
+        """
+        return timelines.read(self.path, "windows")
+
+    # --- Checks and other formats --------------------------------------------
 
     def verify(self) -> verify.VerifyReport:
         """Reads the run once more, as it is now, and checks every byte of it.

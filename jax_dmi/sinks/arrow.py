@@ -11,8 +11,11 @@ import threading
 import time
 from typing import Any
 
+import pyarrow as pa
+
 from jax_dmi import errors
 from jax_dmi import format as run_format
+from jax_dmi import timeline as run_timeline
 from jax_dmi.sinks import base
 from jax_dmi.sinks import claim
 from jax_dmi.sinks import files
@@ -211,6 +214,20 @@ class ArrowSink:
             self._check_open("note_accounting")
             self._manifest.update(account)
             self._unsaved = True
+
+    def note_timeline(self, timeline: pa.Table) -> None:
+        """Writes when data moved; ``close`` raises if that cannot be written."""
+        with self._lock:
+            self._check_open("note_timeline")
+            name = run_format.timeline_path(self._info.process)
+            try:
+                self._place.replace(name, run_timeline.encoded(timeline))
+            except OSError as error:
+                self._failures.append(
+                    f"{name} cannot be written: {storage.reason(error)}"
+                )
+            else:
+                self._unsynced.add(name)
 
     # --- Ends ----------------------------------------------------------------
 

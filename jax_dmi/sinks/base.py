@@ -85,6 +85,8 @@ class Sink(Protocol):
         taking the interpreter lock once per batch. What it raises may have the
         attribute ``written``: how many batches from the front are safe.
       ``note_accounting(account)``: Gets the final account, before ``close``.
+      ``note_timeline(timeline)``: Gets a table of when data moved, see
+        ``jax_dmi.timeline``, before ``close``.
       ``sync()``: As ``flush``, and survives a power failure.
       ``path``: Where the run can be opened, once ``open`` returned.
     """

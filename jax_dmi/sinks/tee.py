@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import contextlib
 from typing import Any
 
+import pyarrow as pa
+
 from jax_dmi import errors
 from jax_dmi.sinks import base
 
@@ -59,6 +61,10 @@ class TeeSink:
     def note_accounting(self, account: Mapping[str, Any]) -> None:
         """Gives the account to the sinks that keep it."""
         self._each(lambda sink: _call(sink, "note_accounting", account))
+
+    def note_timeline(self, timeline: pa.Table) -> None:
+        """Gives the timeline to the sinks that keep it."""
+        self._each(lambda sink: _call(sink, "note_timeline", timeline))
 
     def flush(self) -> None:
         """Flushes every sink."""

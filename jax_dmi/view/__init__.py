@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from jax_dmi.view import plots
+from jax_dmi.view import timeline
 
 DRAW = {
     "rms": plots.rms,
     "histogram": plots.histogram,
     "image": plots.image,
     "losses": plots.losses,
+    "windows": timeline.windows,
 }
