@@ -136,7 +136,7 @@ class SimulatedLink:
     def native(self) -> _native.SimulatedLink:
         """Returns a link of one device."""
         return _native.SimulatedLink(
-            bytes_per_second=self.bytes_per_second,
+            bytes_per_second=float(self.bytes_per_second),
             latency_seconds=self.latency,
             jitter=self.jitter,
             seed=self.seed,
