@@ -45,7 +45,7 @@ class WindowPattern:
     Attributes:
       period: Boundaries in a period.
       windows: Half-open ranges ``(begin, end)`` of boundaries in the period,
-        sorted and without overlap.
+        sorted and without overlap; kept as a tuple.
       initial_counter: The counter at which the pattern starts, less than 2**48.
 
     Raises:
