@@ -97,8 +97,8 @@ class Session:
         for device in jax.local_devices():
             ordinal = _compat.handler_ordinal(device)
             _native.deselect(ordinal, device.id, device not in self.devices)
-        joining.open_sink(self._sink, _run_info(self.settings, self.devices))
         try:
+            joining.open_sink(self._sink, _run_info(self.settings, self.devices))
             self.pump.start()
             for capture in self._captures.values():
                 capture.start()
@@ -109,7 +109,8 @@ class Session:
         except BaseException:
             # An interrupt, or a thread too many: nobody else ends what has begun.
             capture_spec.install(None)
-            self._write_rest()
+            self._end_threads()
+            self.pump.call(self._sink.close)
             raise
 
     def end(self) -> None:
@@ -125,8 +126,8 @@ class Session:
         finally:
             self._write_rest()
 
-    def _write_rest(self) -> None:
-        """Writes what the rings hold and ends every thread, come what may."""
+    def _end_threads(self) -> None:
+        """Hands the sink what the rings hold and ends every thread."""
         for capture in self._captures.values():
             capture.stop()
         self.switches.end()
@@ -137,6 +138,10 @@ class Session:
             self.windows.freeze()
         # Not cleared: other threads may be reading it.
         self._captures = {}
+
+    def _write_rest(self) -> None:
+        """Writes what the rings hold and ends every thread, come what may."""
+        self._end_threads()
         if self.hung:
             return
         self._note("note_accounting", self.accounts.for_manifest)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import pathlib
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,45 +26,74 @@ _ROUNDS = 9
 
 def run() -> list[harness.Row]:
     """Measures stacks of 64 KiB and 1 MiB records, and opening small ones."""
-    rows = [_stack(size, reach) for size, reach in _STACK_REACH.items()]
+    rows = []
+    for size, reach in _STACK_REACH.items():
+        rows += _stack(size, reach)
     for count, reach in _OPEN_REACH.items():
         rows += _open(count, reach)
     return rows
 
 
-def capture(path: pathlib.Path, size: int, count: int, **settings: Any) -> None:
-    """Writes a run of ``count`` records of ``size`` bytes, at the site ``x``."""
+def capture(
+    path: pathlib.Path,
+    size: int,
+    count: int,
+    names: Sequence[str] = ("x",),
+    **settings: Any,
+) -> None:
+    """Writes a run of ``count`` records of ``size`` bytes at each of some sites."""
     x = jnp.zeros(size // 4, jnp.float32)
+
+    def body(i, x):
+        for name in names:
+            dmi.record(x, name)
+        return i + 1, None
+
+    program = jax.jit(
+        lambda x: jax.lax.scan(lambda i, _: body(i, x), 0, None, length=count)[0]
+    )
     with dmi.Monitor(path, exact=False, **settings) as monitor:
-        scan.recording(count)(x).block_until_ready()
-    if monitor.stats().written != count:
+        program(x).block_until_ready()
+    if monitor.stats().written != count * len(names):
         raise RuntimeError("a benchmark lost records")
 
 
-def _stack(size: int, reach: float) -> harness.Row:
+def _stack(size: int, reach: float) -> list[harness.Row]:
+    total = _TOTAL // 2
     with files.folder() as folder:
-        capture(folder / "run", size, _TOTAL // size)
+        # Another site lies between the records.
+        capture(folder / "run", size, total // size, ("x", "y"))
         series = dmi.open_run(folder / "run")["x"]
-        source = np.ones(_TOTAL, np.uint8)
+        source, there = np.ones(total, np.uint8), np.zeros(total, np.uint8)
 
         def stacked() -> float:
             found: list[np.ndarray] = []
             seconds = harness.timed(lambda: found.append(series.stack()))
-            if found[0].nbytes != _TOTAL or not found[0].flags.writeable:
+            if found[0].nbytes != total or not found[0].flags.writeable:
                 raise RuntimeError("a benchmark read something else")
             return seconds
 
         seconds = harness.rounds(
-            {"stack": stacked, "memcpy": lambda: harness.timed(source.copy)},
+            {
+                "stack": stacked,
+                "a new array": lambda: harness.timed(source.copy),
+                "one that is there": lambda: harness.timed(
+                    lambda: np.copyto(there, source)
+                ),
+            },
             count=_ROUNDS,
         )
-    return harness.row(
-        f"reading: stack() / memcpy into a new array, 1 GiB of {scan.size_name(size)}",
-        harness.ratios(seconds["stack"], seconds["memcpy"]),
-        reach,
-        detail=f"{harness.rate(_TOTAL, seconds['stack'])} /"
-        f" {harness.rate(_TOTAL, seconds['memcpy'])}",
-    )
+    reaches = {"a new array": reach, "one that is there": None}
+    return [
+        harness.row(
+            f"reading: stack() / memcpy into {target}, {scan.size_name(size)}",
+            harness.ratios(seconds["stack"], seconds[target]),
+            reaches[target],
+            detail=f"{harness.rate(total, seconds['stack'])} /"
+            f" {harness.rate(total, seconds[target])}",
+        )
+        for target in reaches
+    ]
 
 
 def _open(per_batch: int, reach: float) -> list[harness.Row]:

@@ -35,6 +35,7 @@ class TeeSink:
                     f"TeeSink got {sink!r}, which has no method write; give it sinks."
                 )
         self._sinks = sinks
+        self._is_open = False
 
     @property
     def path(self) -> str | None:
@@ -49,6 +50,7 @@ class TeeSink:
                 sink.open(run_info)
                 opened.callback(_close_quietly, sink)
             opened.pop_all()
+        self._is_open = True
 
     def write(self, batch: base.Batch) -> None:
         """Gives a batch to every sink."""
@@ -77,8 +79,9 @@ class TeeSink:
         )
 
     def close(self) -> None:
-        """Closes every sink."""
-        self._each(lambda sink: sink.close())
+        """Closes every sink, unless ``open`` failed and did so."""
+        if self._is_open:
+            self._each(lambda sink: sink.close())
 
     def _each(self, fn: Callable[[base.Sink], None]) -> None:
         failed: list[Exception] = []

@@ -17,12 +17,11 @@ from support import isolated
 from support import memory_sink
 
 
-class TwoThreadsTest(isolated.IsolatedTestCase):
-    """One thread dispatches with ``m.step``, one with ``step=``, both all kinds."""
-
+class ManyDevicesTest(isolated.IsolatedTestCase):
     environment = isolated.FOUR_DEVICES
 
     def case_every_record_has_the_step_of_its_own_thread(self):
+        # One thread dispatches inside `m.step`, one with `step=`, both every kind.
         steps = 40
         mesh = jax.make_mesh((4,), ("d",))
         sharded = NamedSharding(mesh, P("d"))
@@ -82,6 +81,28 @@ class TwoThreadsTest(isolated.IsolatedTestCase):
                 np.testing.assert_array_equal(
                     r.value, np.arange(begin, begin + 2, dtype=np.float32) * r.step
                 )
+
+    def case_a_program_compiled_under_a_larger_ring_counts_on_every_device(self):
+        mesh = jax.make_mesh((4,), ("d",))
+        x = jax.device_put(np.zeros(4096, np.float32), NamedSharding(mesh, P("d")))
+
+        def body(x):
+            return dmi.record(x + 1, "manual")
+
+        def program(x):
+            x = dmi.record(x * 2, "auto")
+            return jax.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"))(x)
+
+        with dmi.Monitor(sink=memory_sink.MemorySink(), ring_bytes="1MiB"):
+            compiled = jax.jit(program).lower(x).compile()
+        with dmi.Monitor(sink=memory_sink.MemorySink(), ring_bytes=4096) as monitor:
+            np.testing.assert_array_equal(compiled(x), np.ones(4096))
+            monitor.flush()
+        stats = monitor.stats()
+        self.assertEqual((stats.recorded, stats.written), (8, 0))
+        for counts in (*stats.by_device.values(), *stats.by_site.values()):
+            self.assertEqual(counts.dropped, {"too_large": counts.recorded})
+        self.assertEqual(len(stats.by_device), 4)
 
 
 # One device records into a full ring; the others wait for it at a collective.

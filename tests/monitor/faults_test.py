@@ -69,13 +69,16 @@ class HangingSinkTest(absltest.TestCase):
         self.assertEqual((stats.written, stats.pending), (2, 0))
 
 
-class StartTest(absltest.TestCase):
-    def test_a_start_that_fails_leaves_nothing_behind(self):
-        def fail(self):
+class StartTest(parameterized.TestCase):
+    @parameterized.parameters(
+        (memory_sink.MemorySink, "open"), (switches.Switches, "start")
+    )
+    def test_a_start_that_fails_leaves_nothing_behind(self, where, method):
+        def fail(*arguments):
             raise KeyboardInterrupt
 
         sink = memory_sink.MemorySink()
-        with absltest.mock.patch.object(switches.Switches, "start", fail):
+        with absltest.mock.patch.object(where, method, fail):
             with self.assertRaises(KeyboardInterrupt):
                 dmi.Monitor(sink=sink).start()
         self.assertTrue(sink.closed)

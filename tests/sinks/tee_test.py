@@ -88,8 +88,10 @@ def test_written_is_what_every_sink_took():
 
 def test_a_sink_that_does_not_open_closes_those_before():
     first, last = _Sink(), _Sink()
+    tee = sinks.TeeSink(first, _Sink("open"), last)
     with pytest.raises(ValueError, match="open"):
-        sinks.TeeSink(first, _Sink("open"), last).open(batches.run_info())
+        tee.open(batches.run_info())
+    tee.close()
     assert first.calls == ["open", "close"]
     assert last.calls == []
 
