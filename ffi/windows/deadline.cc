@@ -105,7 +105,7 @@ uint64_t Deadline::Chunk(int64_t left_ns) const {
   return fits * kSmallestPart >= whole ? static_cast<uint64_t>(fits) : 0;
 }
 
-std::optional<Grant> Deadline::Choose(uint64_t, const Offer& offer) {
+std::optional<Grant> Deadline::Choose(uint64_t occurrence, const Offer& offer) {
   if (offer.first_record_bytes == 0) return std::nullopt;
   const int64_t length = lengths_.short_ns();
   uint64_t limit;
@@ -118,9 +118,17 @@ std::optional<Grant> Deadline::Choose(uint64_t, const Offer& offer) {
     limit = *offer.elapsed_ns <= length / 2 ? Probe() : 0;
   } else {
     limit = Chunk(length - *offer.elapsed_ns);
+    // A link that seems too slow for any chunk is tried again now and then:
+    // nothing else would tell that it has become faster.
+    if (limit == 0 && *offer.elapsed_ns <= length / 8 &&
+        occurrence >=
+            granted_in_ + config_.timing_revalidation_retry_interval) {
+      limit = kFirstProbe;
+    }
   }
   limit = std::min(limit, offer.most);
   if (limit == 0) return std::nullopt;
+  granted_in_ = occurrence;
   return Grant{limit, GrantKind::kDeadline};
 }
 

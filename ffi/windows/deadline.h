@@ -85,7 +85,8 @@ class Deadline final : public GrantPolicy {
   const std::shared_ptr<const Link> link_;
   Lengths lengths_;
   History<uint64_t> estimates_;
-  uint64_t probed_ = 0;  // bytes moved while the length was unknown
+  uint64_t probed_ = 0;      // bytes moved while the length was unknown
+  uint64_t granted_in_ = 0;  // the newest occurrence with a grant
 };
 
 }  // namespace dmi::windows

@@ -57,10 +57,11 @@ void Link::Fit() {
 
   std::vector<double> excess;
   for (const Transfer& t : transfers_.values()) {
-    excess.push_back(t.nanos / Typical(t.bytes));
+    excess.push_back(t.nanos - Typical(t.bytes));
   }
-  const auto few = static_cast<ptrdiff_t>(excess.size() / 32);
-  slow_ = std::max(1.0, Ranked(std::move(excess), -1 - few));
+  const auto few = static_cast<ptrdiff_t>(
+      excess.size() > kNeeded ? std::max<size_t>(excess.size() / 32, 1) : 0);
+  late_ = std::max(0.0, Ranked(std::move(excess), -1 - few));
 }
 
 }  // namespace dmi::windows

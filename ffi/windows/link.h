@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long transfers of one device take: a latency, a rate, and by how much
-// single ones exceed what these two promise.
+// How long transfers of one device take: a latency, a rate, and how much later
+// than these two promise single ones end.
 #ifndef DMI_WINDOWS_LINK_H_
 #define DMI_WINDOWS_LINK_H_
 
@@ -25,10 +25,10 @@ class Link {
   // What holds when known.
   double bytes_per_second() const { return rate_ * 1e9; }
   // All but the slowest few transfers of `bytes` take no longer.
-  double SlowNanos(double bytes) const { return slow_ * Typical(bytes); }
+  double SlowNanos(double bytes) const { return Typical(bytes) + late_; }
   // The most bytes that take no longer than this, all but in the slowest cases.
   double BytesWithin(double nanos) const {
-    return std::max(0.0, (nanos / slow_ - latency_) * rate_);
+    return std::max(0.0, (nanos - late_ - latency_) * rate_);
   }
 
   static constexpr uint64_t kNeeded = 3;
@@ -53,7 +53,9 @@ class Link {
   int faster_ = 0;
   double latency_ = 0;  // ns
   double rate_ = 0;     // bytes per ns
-  double slow_ = 1;     // time of a slow transfer over that of a typical one
+  // By how much slow transfers exceed typical ones, in ns. A thread that is not
+  // scheduled delays a small one as long as a large one.
+  double late_ = 0;
 };
 
 }  // namespace dmi::windows

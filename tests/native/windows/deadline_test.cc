@@ -214,6 +214,36 @@ TEST(Deadline, ASlowTransferIsAnAccident) {
   }
 }
 
+// A machine with too much to do delays the thread that moves data, whatever the
+// size: small chunks would only be delayed more often.
+TEST(Deadline, DelaysCostTheirLengthAndNoMore) {
+  Plant plant;
+  plant.simulation.delayed = 0.1;
+  plant.simulation.delay_ns = 1.0 * kMs;
+  plant.simulation.Run(500);
+  double filled = 0;
+  uint64_t overruns = 0;
+  const auto late = plant.Since(100);
+  for (const auto& o : late) {
+    filled += plant.Filled(o);
+    overruns += o.overruns;
+  }
+  EXPECT_GE(filled / static_cast<double>(late.size()), 0.55);
+  EXPECT_LE(overruns, late.size() / 100);
+}
+
+TEST(Deadline, ALinkThatSeemedTooSlowForAnyWindowIsTriedAgain) {
+  Plant plant;
+  plant.simulation.delayed = 1;
+  plant.simulation.delay_ns = 50.0 * kMs;
+  plant.simulation.Run(12);
+  plant.simulation.delayed = 0;
+  plant.simulation.Run(100);
+  const auto late = plant.Since(80);
+  ASSERT_GE(late.size(), 20u);
+  for (const auto& o : late) EXPECT_GE(plant.Filled(o), 0.9);
+}
+
 class Chance : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Chance, OverrunsRarelyAndByOneChunk) {

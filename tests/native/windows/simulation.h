@@ -38,7 +38,9 @@ class Simulation {
   };
   double bytes_per_ns = 1;
   double latency_ns = 0;
-  double jitter = 0;       // of the rate of each transfer
+  double jitter = 0;   // of the rate of each transfer
+  double delayed = 0;  // the part of transfers that end `delay_ns` later
+  double delay_ns = 0;
   bool stamps = true;      // the device stamps its boundaries
   int64_t wake_ns = 2000;  // from a boundary until the drain looks
   uint64_t backlog = 1ull << 50;
@@ -51,6 +53,10 @@ class Simulation {
 
   double Uniform(double part) {
     return std::uniform_real_distribution(1 - part, 1 + part)(random);
+  }
+
+  bool Chance(double part) {
+    return part > 0 && std::uniform_real_distribution()(random) < part;
   }
 
   // Until so many periods have passed.
@@ -82,9 +88,10 @@ class Simulation {
 
  private:
   void Transfer(const Admission& admission, uint64_t bytes) {
-    const double nanos = latency_ns + static_cast<double>(bytes) /
-                                          (bytes_per_ns * Uniform(jitter)) *
-                                          slow_next;
+    const double nanos = latency_ns +
+                         static_cast<double>(bytes) /
+                             (bytes_per_ns * Uniform(jitter)) * slow_next +
+                         (Chance(delayed) ? delay_ns : 0);
     slow_next = 1;
     PassTo(time.Now() + static_cast<int64_t>(nanos));
     controller.Complete(admission, bytes, wire::PackProgress(1, counter_));
