@@ -52,6 +52,8 @@ from jax_dmi.stats import Counts as Counts  # noqa: E402
 from jax_dmi.stats import FlushResult as FlushResult  # noqa: E402
 from jax_dmi.stats import MonitorStats as MonitorStats  # noqa: E402
 from jax_dmi.stats import Transfer as Transfer  # noqa: E402
+from jax_dmi.stats import WindowInfo as WindowInfo  # noqa: E402
+from jax_dmi.stats import WindowState as WindowState  # noqa: E402
 from jax_dmi.windows import infer_window_pattern as infer_window_pattern  # noqa: E402
 from jax_dmi.windows import SimulatedLink as SimulatedLink  # noqa: E402
 from jax_dmi.windows import WindowConfig as WindowConfig  # noqa: E402

@@ -60,3 +60,17 @@ def test_training_shards_can_be_made_of_any_run(tmp_path):
     (shard,) = (tmp_path / "mine-shards").iterdir()
     rows = np.asarray(safetensors.flax.load_file(shard)["activations"])
     assert sorted(rows.tolist()) == x.reshape(-1, 4).tolist()
+
+
+def test_a_pipeline_keeps_its_hidden_states_with_and_without_windows(tmp_path):
+    # The example itself compares every one of them.
+    shown = _run("pipeline_windows.py", tmp_path)
+    assert "14 windows in 28 boundaries per step" in shown
+    rows = [line.split() for line in shown.splitlines()]
+    table = {row[0]: row for row in rows if row[0] in ("batching", "windows")}
+    assert set(table) == {"batching", "windows"}
+    assert all(row[1:4] == ["256", "268", "MB"] for row in table.values())
+    # Without windows, whatever the program is doing.
+    assert float(table["batching"][-1]) > 0
+    picture = (tmp_path / "pipeline_windows.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
