@@ -85,14 +85,18 @@ class WindowControl:
         """
         self._windows("resume_windows").resume()
 
-    @contextlib.contextmanager
-    def windows_suspended(self) -> Iterator[None]:
-        """Suspends windows inside the ``with`` block.
+    def windows_suspended(self) -> contextlib.AbstractContextManager[None]:
+        """Suspends windows inside the ``with`` block, see ``suspend_windows``.
 
         Example:
           >>> with monitor.windows_suspended():
           ...     evaluate(state)
         """
+        self._windows("windows_suspended")
+        return self._suspended()
+
+    @contextlib.contextmanager
+    def _suspended(self) -> Iterator[None]:
         self.suspend_windows()
         try:
             yield

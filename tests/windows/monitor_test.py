@@ -86,18 +86,6 @@ class WindowsTest(parameterized.TestCase):
             (first, *_) = monitor.transfers()
             self.assertEqual((first.kind, first.begin_counter), ("window", 50))
 
-    def test_windows_have_to_be_configured(self):
-        with dmi.Monitor(sink=memory_sink.MemorySink()) as monitor:
-            for call in (
-                lambda: monitor.define_window_pattern(_PATTERN),
-                monitor.suspend_windows,
-                monitor.resume_windows,
-                lambda: monitor.limit_grants(1),
-                monitor.window_state,
-            ):
-                with self.assertRaisesRegex(dmi.WindowError, "no windows configured"):
-                    call()
-
     @parameterized.parameters(
         ({"windows": 3}, "windows=3"),
         ({"link": 3}, "link=3"),

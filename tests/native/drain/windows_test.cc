@@ -35,14 +35,15 @@ int64_t TwoWindowsSchedule(uint64_t counter) {
   return kLengths[counter % 4] * kMillisecond;
 }
 
+constexpr double kRate = 2e7;  // bytes per second
+
 SimulationOptions Options(
     std::function<int64_t(uint64_t)> schedule = TwoWindowsSchedule) {
   SimulationOptions options;
   options.schedule = std::move(schedule);
-  options.link.bytes_per_second = 1e8;
-  options.ring.bytes = 8u << 20;
-  options.record_bytes = 16u << 10;
-  options.windows->chunk_bytes = 16u << 10;
+  options.link.bytes_per_second = kRate;
+  options.ring.bytes = 2u << 20;
+  options.record_bytes = 4u << 10;
   return options;
 }
 
@@ -70,13 +71,13 @@ TEST_F(WindowsTest, TransfersKeepOutOfCriticalRegions) {
   ASSERT_GT(before.critical, 0);
   EXPECT_LE(static_cast<double>(after.critical) / before.critical, 0.01);
   const Overlap steady = Measure(confined, TwoWindows(), learned);
-  EXPECT_GE(steady.bytes / (steady.windows * 1e-9 * 1e8), 0.85);
+  EXPECT_GE(steady.bytes / (steady.windows * 1e-9 * kRate), 0.85);
   EXPECT_EQ(confined.controller().mode(), Mode::kActive);
 }
 
 TEST_F(WindowsTest, ARecordMovesOverSeveralWindows) {
   SimulationOptions options = Options();
-  options.record_bytes = 3u << 20;  // 30 ms of the link
+  options.record_bytes = 600u << 10;  // 30 ms of the link
   Simulation simulation(options);
   simulation.Install(1, TwoWindows());
   simulation.RunTo(100);
@@ -92,7 +93,7 @@ TEST_F(WindowsTest, ARecordMovesOverSeveralWindows) {
 TEST_F(WindowsTest, AFullRingForcesTransfersAndFallsBackForAWhile) {
   SimulationOptions options = Options();
   options.ring.overflow = wire::Overflow::kDrop;  // nobody else could wait here
-  options.ring.bytes = 1u << 20;
+  options.ring.bytes = 128u << 10;
   options.windows->capacity_flush_count_reset_interval = 4;
   Simulation simulation(options);
   simulation.Install(1, TwoWindows());
@@ -160,6 +161,7 @@ TEST_F(WindowsTest, SuspensionChargesNothing) {
   simulation.RunTo(40);
   simulation.Suspend();
   simulation.set_backlog(false);
+  simulation.RunFor(kSecond);  // until the ring is empty
   for (int i = 0; i < 10; ++i) {
     simulation.Record(32u << 10);
     simulation.RunFor(300 * kMillisecond);
@@ -180,7 +182,7 @@ TEST_F(WindowsTest, AStalledDrainLearnsNothingWrong) {
     for (int64_t phase = 0; phase < 35; ++phase) {
       SimulationOptions options = Options();
       options.windows->policy = policy;
-      options.windows->initial_grant_bytes = 100u << 10;
+      options.windows->initial_grant_bytes = 20u << 10;
       Simulation simulation(options);
       simulation.Install(1, TwoWindows());
       simulation.RunTo(120);
@@ -201,7 +203,7 @@ TEST_F(WindowsTest, AStalledDrainLearnsNothingWrong) {
             << phase;
         EXPECT_LE(static_cast<double>(after.windows[i].estimate.value_or(0)),
                   1.1 * static_cast<double>(TwoWindowsSchedule(2 * i + 1)) *
-                      1e-9 * 1e8)
+                      1e-9 * kRate)
             << phase;
       }
       simulation.Finish();
