@@ -291,7 +291,7 @@ void BindDrain(nb::module_& module) {
            nb::arg("stall_seconds"), nb::arg("checksum"),
            nb::arg("batch_bytes"), nb::arg("batch_records"),
            nb::arg("linger_seconds"), nb::arg("queue"),
-           nb::arg("staging_bytes"), nb::arg("link").none() = nb::none(),
+           nb::arg("staging_bytes") = 0, nb::arg("link").none() = nb::none(),
            nb::arg("clock").none() = nb::none(),
            nb::arg("windows").none() = nb::none())
       .def("start", &Capture::Start, nb::arg("thread") = true)
