@@ -22,7 +22,7 @@ import numpy as np
 
 import jax_dmi as dmi
 
-STAGES, MICRO_BATCHES, ROWS, WIDTH = 4, 4, 1024, 256
+STAGES, LAYERS, MICRO_BATCHES, ROWS, WIDTH = 4, 3, 4, 1024, 256
 TICKS = MICRO_BATCHES + STAGES - 1
 STEPS, RATE = 16, 20.0
 BYTES_PER_SECOND = 256e6
@@ -57,7 +57,9 @@ def loss(weights, inputs, targets):
     stage = lax.axis_index("stage")
 
     def block(h):
-        return h + jnp.tanh(h @ weights["up"]) @ weights["down"]
+        for up, down in zip(weights["up"], weights["down"]):
+            h = h + jnp.tanh(h @ up) @ down
+        return h
 
     def tick(h, t):
         h = send(h)
@@ -94,7 +96,7 @@ train_step = jax.jit(
 
 
 def problem():
-    """Weights float32[stage, width, width], inputs and targets [micro, row, width]."""
+    """Weights float32[stage, layer, width, width], data float32[batch, row, width]."""
     rng = np.random.default_rng(0)
 
     def normal(*shape):
@@ -102,8 +104,8 @@ def problem():
 
     scale = WIDTH**-0.5
     weights = {
-        "up": normal(STAGES, WIDTH, WIDTH) * scale,
-        "down": normal(STAGES, WIDTH, WIDTH) * 0.1 * scale,
+        "up": normal(STAGES, LAYERS, WIDTH, WIDTH) * scale,
+        "down": normal(STAGES, LAYERS, WIDTH, WIDTH) * 0.1 * scale,
     }
     weights = jax.device_put(weights, jax.NamedSharding(mesh, P("stage")))
     inputs = normal(MICRO_BATCHES, ROWS, WIDTH)

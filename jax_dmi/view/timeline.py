@@ -130,10 +130,9 @@ def windows(run: dmi.Run, select: str, step: int | None, layer: int | None) -> A
             _bars(axis, place, 0.4, spans - start, _COLORS[kind])
         part = lane.overlap()
         labels.append(lane.label if part is None else f"{lane.label}\n{part:.1%}")
-    axis.set(
-        xlim=(0, max(end - start, 1) / 1e6),
-        xlabel="ms",
-        title="transfers, and critical regions with their part of all transfer time",
+    axis.set(xlim=(0, max(end - start, 1) / 1e6), xlabel="ms")
+    axis.set_title(
+        "transfers, and the part of their time in critical regions", loc="left"
     )
     axis.set_yticks(range(len(lanes)), labels)
     axis.invert_yaxis()

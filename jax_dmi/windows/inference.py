@@ -40,6 +40,7 @@ _CALLS = frozenset(
         "custom_jvp_call",
         "custom_vjp_call",
         "custom_vmap_call",
+        "eval_jaxpr",
         "jit",
         "pjit",
         "remat2",

@@ -47,6 +47,17 @@ def across(x):
     return ops.record(ops.open_window(x + 1), "in")
 
 
+@jax.custom_batching.custom_vmap
+def mapped(x):
+    return window(x)
+
+
+@mapped.def_vmap
+def _mapped_rule(size, batched, x):
+    del size
+    return jax.vmap(window)(x), batched[0]
+
+
 @jax.custom_vjp
 def backward(x):
     return advance(x)
@@ -133,6 +144,11 @@ _PROGRAMS = {
         2,
         [(1, 2)],
     ),
+    "grad_of_remat_of_scan": (
+        jax.grad(total(jax.checkpoint(scan(lambda x: window(jnp.sin(x)))))),
+        10,
+        [(i, i + 1) for i in range(1, 10, 2)],
+    ),
     "hessian": (jax.hessian(total(lambda x: window(x) ** 3)), 2, [(1, 2)]),
     "custom_vjp": (lambda x: window(backward(x)), 3, [(2, 3)]),
     "grad_of_custom_vjp": (
@@ -142,6 +158,8 @@ _PROGRAMS = {
     ),
     "custom_jvp": (forward, 2, [(1, 2)]),
     "grad_of_custom_jvp": (jax.grad(total(forward)), 2, [(1, 2)]),
+    "custom_vmap": (mapped, 2, [(1, 2)]),
+    "composite": (lax.composite(window, name="test.window"), 2, [(1, 2)]),
     "cond": (
         lambda x: lax.cond(x[0] > 0, window, lambda x: window(-x), x),
         2,
