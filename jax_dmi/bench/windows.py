@@ -172,7 +172,7 @@ def _after_shift(seed: int, what: str, factor: float) -> tuple[int, str]:
         else:
             capture.link.set_rate(_RATE * factor)
         capture.run(120)
-        moved = _granted(capture)[before + 1 :]
+        moved = _granted(capture)[before:]
         best = sorted(moved)[-5]
         close = [abs(size / best - 1) <= 0.1 for size in moved]
         return _until([float(c) for c in close], lambda c: c == 1.0), capture.state()[0]
