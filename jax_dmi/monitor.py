@@ -35,8 +35,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
     """Captures what the programs of this process record, into a run.
 
     While a Monitor is active, every ``record`` in every program of every thread
-    goes through the ring of its device to the sink. One Monitor can be active per
-    process.
+    goes through the ring of its device to the sink. One per process can be active.
 
     Example:
       >>> with dmi.Monitor("runs/demo", select="block/*") as monitor:
@@ -234,7 +233,8 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         dropped = self.stats().dropped
         if dropped.get("stalled"):
             problems.append(
-                f"a ring stayed full for stall_timeout={self._settings.stall_timeout} s"
+                f"a ring stayed full for stall_timeout={self._settings.stall_timeout} s,"
+                " or kept other devices waiting for four times as long"
             )
         if problems:
             lost = f"; dropped: {dropped}" if dropped else ""

@@ -10,6 +10,7 @@
 #ifndef DMI_PROGRAM_HOST_SIGNALS_H_
 #define DMI_PROGRAM_HOST_SIGNALS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace dmi::program {
 class HostSignals {
  public:
   explicit HostSignals(int64_t stall_budget_nanos)
-      : budget_(stall_budget_nanos) {}
+      : budget_(stall_budget_nanos),
+        most_held_(std::min(stall_budget_nanos, kLongBudget) / 3 * 4) {}
 
   // ---- The drain's sleep ----
 
@@ -62,12 +64,19 @@ class HostSignals {
   // closes (kClosed). Waiting is charged to the budget only while nothing is
   // freed for longer than a twentieth of it: a slow but moving sink holds the
   // program back without losing anything, a dead one does so for one budget.
+  //
+  // `held_up`: other devices may be waiting for this one at a collective, where
+  // XLA ends the process after a while. Such producers wait for at most four
+  // budgets on end, and two thirds of the time in the long run, whatever moves.
   template <typename Fits>
-  Waited WaitForSpace(Fits fits) {
+  Waited WaitForSpace(bool held_up, Fits fits) {
     std::unique_lock lock(mutex_);
+    const int64_t begin = base::MonotonicNanos();
     if (waiting_.fetch_add(1, std::memory_order_acq_rel) == 0) {
-      quiet_since_ = base::MonotonicNanos();
+      quiet_since_ = begin;
     }
+    Age(begin);
+    if (held_up) ++holding_up_;
     WakeDrain();
     Waited outcome = Waited::kFreed;
     while (!fits()) {
@@ -75,8 +84,10 @@ class HostSignals {
         outcome = Waited::kClosed;
         break;
       }
-      const int64_t left =
-          budget_ - spent_ - (base::MonotonicNanos() - quiet_since_);
+      const int64_t now = base::MonotonicNanos();
+      Age(now);
+      int64_t left = budget_ - spent_ - (now - quiet_since_);
+      if (held_up) left = std::min(left, 3 * (most_held_ - held_));
       if (exhausted_ || left <= 0) {
         exhausted_ = true;
         outcome = Waited::kExhausted;
@@ -84,6 +95,8 @@ class HostSignals {
       }
       freed_.wait_for(lock, std::chrono::nanoseconds(left));
     }
+    Age(base::MonotonicNanos());
+    if (held_up) --holding_up_;
     waiting_.fetch_sub(1, std::memory_order_acq_rel);
     return outcome;
   }
@@ -121,7 +134,19 @@ class HostSignals {
   }
 
  private:
+  // No process lives long enough to spend it.
+  static constexpr int64_t kLongBudget = 1'000'000'000'000'000'000;
+
+  // What other devices were held up leaks away at two thirds of the time.
+  void Age(int64_t now) {
+    const int64_t passed = now - aged_at_;
+    if (holding_up_ > 0) held_ += passed;
+    held_ = std::max<int64_t>(0, held_ - passed / 3 * 2);
+    aged_at_ = now;
+  }
+
   const int64_t budget_;
+  const int64_t most_held_;
   std::atomic<bool> asleep_{false};
   base::Mutex sleep_mutex_;
   base::Condition wake_;
@@ -132,6 +157,9 @@ class HostSignals {
   // Guarded by mutex_.
   int64_t quiet_since_ = 0;
   int64_t spent_ = 0;
+  int holding_up_ = 0;  // waiting now
+  int64_t held_ = 0;
+  int64_t aged_at_ = base::MonotonicNanos();
   bool exhausted_ = false;
   bool closed_ = false;
 };

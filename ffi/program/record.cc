@@ -79,6 +79,7 @@ Taken TryReserve(RingHeader& ring, uint32_t units) {
 // Waits for space as the ring's policy says. On failure `reason` says why. Kept
 // out of the way of the records that find space.
 [[gnu::cold, gnu::noinline]] Taken WaitAndReserve(RingHeader& ring,
+                                                  wire::ProgramKind kind,
                                                   uint32_t units,
                                                   wire::LossReason& reason) {
   Taken taken{};
@@ -88,10 +89,11 @@ Taken TryReserve(RingHeader& ring, uint32_t units) {
   }
   reason = wire::kLostStalled;
   if (LoadRelaxed(ring.exhausted) != 0) return taken;
-  const auto waited = SignalsOf(ring).WaitForSpace([&] {
-    taken = TryReserve(ring, units);
-    return taken.ok;
-  });
+  const auto waited =
+      SignalsOf(ring).WaitForSpace(kind == wire::kMultiDevice, [&] {
+        taken = TryReserve(ring, units);
+        return taken.ok;
+      });
   if (waited == HostSignals::Waited::kClosed) reason = wire::kLostClosed;
   if (waited == HostSignals::Waited::kExhausted) {
     StoreRelaxed(ring.exhausted, uint64_t{1});
@@ -167,7 +169,8 @@ void RecordInto(Inside& inside, ControlBlock& control, const RecordSite& site,
   wire::LossReason reason{};
   Taken taken = TryReserve(ring, static_cast<uint32_t>(units));
   if (!taken.ok) {
-    taken = WaitAndReserve(ring, static_cast<uint32_t>(units), reason);
+    taken =
+        WaitAndReserve(ring, site.kind, static_cast<uint32_t>(units), reason);
   }
   if (!taken.ok) {
     AddRelaxed(counters.lost[reason], uint64_t{1});

@@ -163,9 +163,9 @@ class CollectiveTest(absltest.TestCase):
     def test_behind_a_dead_sink_a_device_waits_for_the_budget_only(self):
         self.assertIn("stayed full for stall_timeout=2.0 s", self.run_stalled(2.0, 0))
 
-    def test_behind_a_slow_sink_a_device_waits_for_longer_than_xla_allows(self):
-        with self.assertRaisesRegex(AssertionError, "exit status -6"):
-            self.run_stalled(5.0, 0.03)
+    # Moving all the time, and so slow that all of it takes twice what XLA allows.
+    def test_behind_a_slow_sink_a_device_waits_for_four_budgets_only(self):
+        self.assertIn("kept other devices waiting", self.run_stalled(1.0, 0.04))
 
 
 if __name__ == "__main__":
