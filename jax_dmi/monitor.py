@@ -233,7 +233,7 @@ class Monitor(run_control.RunControl, window_control.WindowControl):
         dropped = self.stats().dropped
         if dropped.get("stalled"):
             problems.append(
-                f"a ring stayed full for stall_timeout={self._settings.stall_timeout} s,"
+                f"a ring stayed full for stall_timeout={self._settings.stall_timeout} s"
                 " or kept other devices waiting for four times as long"
             )
         if problems:
