@@ -49,12 +49,13 @@ Drain::Drain(std::shared_ptr<ring::Ring> ring, int64_t device,
       staging_(link_->in_place()
                    ? nullptr
                    : std::make_shared<ring::Staging>(options.staging_bytes)),
+      progress_(parts.progress),
       cutter_(ring_, staging_, device,
               {options.batch_bytes, options.batch_records}, std::move(queue)),
       mover_(*ring_, staging_.get(), cutter_.cut()),
       ready_(cutter_.cut()) {
   if (parts.windows) {
-    windows_.emplace(*parts.windows, *parts.progress, *ring_, *time_);
+    windows_.emplace(*parts.windows, *progress_, *ring_, *time_);
   }
 }
 

@@ -52,8 +52,8 @@ struct DrainParts {
   std::shared_ptr<transfer::Link> link = std::make_shared<transfer::HostLink>();
   std::shared_ptr<const base::TimeSource> time =
       std::make_shared<base::SystemTime>();
-  // With the word that holds the progress of the device.
   std::optional<windows::WindowConfig> windows;
+  // The word that holds the progress of the device; windows need it.
   const uint64_t* progress = nullptr;
 };
 
@@ -139,7 +139,7 @@ class Drain {
   void CutLanded();
   void Log(const Flight& flight, uint64_t bytes);
   void NoteForcedMoved();
-  // The progress word; 0 without windows.
+  // The progress word; 0 where there is none.
   uint64_t Progress() const;
   int64_t SleepNanos(int64_t now);
   bool Published(uint64_t sequence) const;
@@ -153,6 +153,7 @@ class Drain {
   const std::shared_ptr<const base::TimeSource> time_;
   const std::shared_ptr<transfer::Link> link_;
   const std::shared_ptr<ring::Staging> staging_;  // nullptr in place
+  const uint64_t* const progress_;
   base::FailureLatch failure_;
   TransferLog transfers_;
 

@@ -49,12 +49,12 @@ class WindowDriver {
   bool open() const { return controller_.InsideWindow(); }
   // Whether the program has reached what a poll would want to see.
   bool Woken() const;
-  uint64_t Progress() const;
 
   const windows::WindowConfig& config() const { return config_; }
   windows::WindowController& controller() { return controller_; }
 
  private:
+  uint64_t Progress() const;
   void ReadBoundaries();
 
   const windows::WindowConfig config_;

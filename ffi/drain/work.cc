@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "drain/drain.h"
+#include "program/atomics.h"
 
 namespace dmi::drain {
 
@@ -121,7 +122,9 @@ void Drain::NoteForcedMoved() {
   windows_->NoteCapacityFlush();
 }
 
-uint64_t Drain::Progress() const { return windows_ ? windows_->Progress() : 0; }
+uint64_t Drain::Progress() const {
+  return progress_ ? program::LoadAcquire(*progress_) : 0;
+}
 
 void Drain::Log(const Flight& flight, uint64_t bytes) {
   const int64_t offset = ring_->header().clock_offset;

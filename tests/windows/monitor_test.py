@@ -192,6 +192,15 @@ class WindowsTest(parameterized.TestCase):
                     moved[t.occurrence] = moved.get(t.occurrence, 0) + t.bytes
             self.assertLessEqual(max(moved.values(), default=0), 4096)
 
+    # What windows are compared with: ordinary batching, against the boundaries.
+    def test_transfers_tell_boundaries_without_windows_too(self):
+        with _monitor(memory_sink.MemorySink(), windows=None, link=None) as monitor:
+            _step(_step(jnp.zeros(10))).block_until_ready()
+            monitor.flush()
+        (*_, last) = monitor.transfers()
+        self.assertEqual((last.kind, last.version), ("forced", 0))
+        self.assertEqual((last.begin_counter, last.end_counter), (4, 4))
+
     def test_a_pattern_starts_at_its_counter(self):
         with _monitor(memory_sink.MemorySink(), windows=dmi.WindowConfig()) as monitor:
             pattern = dmi.WindowPattern(period=4, windows=[(0, 2)], initial_counter=7)
