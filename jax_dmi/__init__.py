@@ -17,8 +17,10 @@ from jax_dmi import _ffi_version
 _ffi_version.check()
 
 from jax_dmi import sinks as sinks  # noqa: E402
+from jax_dmi import windows as windows  # noqa: E402
 from jax_dmi.errors import CaptureError as CaptureError  # noqa: E402
 from jax_dmi.errors import DmiError as DmiError  # noqa: E402
+from jax_dmi.errors import DmiIndexError as DmiIndexError  # noqa: E402
 from jax_dmi.errors import DmiTypeError as DmiTypeError  # noqa: E402
 from jax_dmi.errors import DmiValueError as DmiValueError  # noqa: E402
 from jax_dmi.errors import FlushTimeoutError as FlushTimeoutError  # noqa: E402
@@ -37,6 +39,7 @@ from jax_dmi.ops import record as record  # noqa: E402
 from jax_dmi.ops import record_grad as record_grad  # noqa: E402
 from jax_dmi.ops import register as _register  # noqa: E402
 from jax_dmi.ops import scope as scope  # noqa: E402
+from jax_dmi.pauses import Token as Token  # noqa: E402
 from jax_dmi.read import open_run as open_run  # noqa: E402
 from jax_dmi.read import Run as Run  # noqa: E402
 from jax_dmi.read import Series as Series  # noqa: E402

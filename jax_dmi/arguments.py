@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import json
 import numbers
 import operator
+import os
 import re
 from typing import Any
 
@@ -84,6 +85,20 @@ def seconds(parameter: str, value: Any) -> float:
             f"{parameter}={value!r} is not a time; use seconds >= 0."
         )
     return float(value)
+
+
+def path(parameter: str, value: Any) -> str:
+    """Returns a path or a URI as a string, or raises naming the parameter."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise errors.DmiTypeError(
+            f"{parameter}={value!r} is a {type(value).__name__}; use a path or a URI."
+        )
+    text = os.fsdecode(value)
+    if not text or "\0" in text:
+        raise errors.DmiValueError(
+            f"{parameter}={value!r} is no path; name a directory."
+        )
+    return text
 
 
 def choice(parameter: str, value: Any, allowed: Sequence[str]) -> str:

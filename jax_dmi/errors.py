@@ -17,6 +17,10 @@ class DmiValueError(DmiError, ValueError):
     """An argument of the right kind holds a value that cannot be used."""
 
 
+class DmiIndexError(DmiError, IndexError):
+    """There is nothing at the index asked for."""
+
+
 class DmiTypeError(DmiError, TypeError):
     """An argument is of the wrong kind."""
 

@@ -12,6 +12,7 @@ import weakref
 
 import jax
 
+from jax_dmi import errors
 from jax_dmi import monitor
 from jax_dmi import read
 
@@ -34,7 +35,14 @@ def capture(
     Returns:
       The result of ``fn``, ready, and the run, on a temporary directory that goes
       with it.
+
+    Raises:
+      DmiTypeError: ``fn`` is no function.
     """
+    if not callable(fn):
+        raise errors.DmiTypeError(
+            f"fn={fn!r} is a {type(fn).__name__}; use a function and its arguments."
+        )
     folder = tempfile.mkdtemp(prefix="jax_dmi-")
     try:
         path = pathlib.Path(folder) / "run"

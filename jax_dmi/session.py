@@ -12,7 +12,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import importlib.metadata
-import os
 import secrets
 import time
 from typing import Any
@@ -22,6 +21,7 @@ import jax
 from jax_dmi import _compat
 from jax_dmi import _native
 from jax_dmi import accounts
+from jax_dmi import arguments
 from jax_dmi import errors
 from jax_dmi import joining
 from jax_dmi import ops
@@ -256,13 +256,7 @@ def sink_of(run: Any, sink: sinks.Sink | None, s: settings.Settings) -> sinks.Si
                 " object with the methods of jax_dmi.sinks.Sink."
             )
         return sink
-    if not isinstance(run, (str, bytes, os.PathLike)):
-        raise errors.DmiTypeError(
-            f"run={run!r} is a {type(run).__name__}; use a path or a URI."
-        )
-    path = os.fsdecode(run)
-    if not path or "\0" in path:
-        raise errors.DmiValueError(f"run={run!r} is no path; name a directory.")
+    path = arguments.path("run", run)
     return sinks.ArrowSink(path, exist=s.exist, segment_bytes=s.segment_bytes)
 
 

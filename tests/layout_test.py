@@ -29,8 +29,8 @@ PYTHON_ARROWS = {
     "ops": "spec _compat errors _native",
     "windows": "ops spec arguments _compat errors _native",
     "timeline": "",
-    "sinks": "timeline format records selection errors _native",
-    "read": "timeline format records selection errors _native",
+    "sinks": "timeline format records selection arguments errors _native",
+    "read": "timeline format records selection arguments errors _native",
     "pump": "format sinks errors _native",
     "accounts": "timeline windows format pump spec stats errors _native",
     "joining": "sinks errors _compat",
@@ -38,7 +38,7 @@ PYTHON_ARROWS = {
     "pauses": "errors",
     "run_control": "pauses selection session",
     "session": "joining pauses switches window_versions accounts ops spec sinks stats"
-    " settings pump errors _native _compat",
+    " arguments settings pump errors _native _compat",
     "window_versions": "windows stats errors _native",
     "window_control": "session arguments stats window_versions windows errors",
     "monitor": "arguments run_control window_control session ops spec read windows"
@@ -51,8 +51,8 @@ PYTHON_ARROWS = {
     "commands": "facade bench demo view errors _native",
     "cli": "facade commands errors",
     "__main__": "cli",
-    "facade": "_ffi_version sinks oneshot errors monitor ops read records replay spec"
-    " stats windows",
+    "facade": "_ffi_version sinks oneshot errors monitor ops pauses read records"
+    " replay spec stats windows",
 }
 
 # Rooms that read runs without JAX: no import of it, not even in a function.

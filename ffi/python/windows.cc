@@ -318,7 +318,7 @@ void BindWindows(nb::module_& module) {
             if (nanos < 0) throw nb::value_error("a clock does not go back");
             c.time->Advance(nanos);
           },
-          nb::arg("nanos"))
+          nb::arg("ns"))
       .def("now", [](const ManualClock& c) { return c.time->Now(); });
   BindPattern(module);
   BindPolicy(module);

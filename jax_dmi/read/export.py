@@ -13,19 +13,17 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import re
 from typing import BinaryIO
 
 import numpy as np
 
+from jax_dmi import arguments
 from jax_dmi import errors
 from jax_dmi import format as run_format
 from jax_dmi import records
 from jax_dmi.read import frames
 from jax_dmi.read import mapped
 from jax_dmi.read import rows as run_rows
-
-_UNITS = {"": 0, "ki": 10, "mi": 20, "gi": 30, "ti": 40}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,8 +101,8 @@ def export(
         raise errors.DmiValueError(
             f"format={format!r} is not known; use one of {', '.join(writers)}."
         )
-    limit = _bytes("shard_bytes", shard_bytes)
-    folder = pathlib.Path(path)
+    limit = arguments.size("shard_bytes", shard_bytes)
+    folder = pathlib.Path(arguments.path("path", path))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -121,21 +119,6 @@ def export(
         raise errors.RunError(
             f"cannot export to {os.fspath(path)!r}: {error}"
         ) from error
-
-
-def _bytes(parameter: str, value: int | str) -> int:
-    number = 0
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+)\s*((?:[kmgt]i)?)b?\s*", value.lower())
-        if match:
-            number = int(match[1]) << _UNITS[match[2]]
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    if number < 1:
-        raise errors.DmiValueError(
-            f"{parameter}={value!r} is not a size; use bytes or a string like '64MiB'."
-        )
-    return number
 
 
 def shards_of(sizes: np.ndarray, limit: int, most: int) -> Iterator[slice]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from jax_dmi import arguments
 from jax_dmi import errors
 from jax_dmi import records
 from jax_dmi import selection
@@ -49,8 +50,9 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
     Raises:
       RunError: There is no run, or one of another version.
+      DmiTypeError: ``path`` is no path.
     """
-    text = os.fspath(path)
+    text = arguments.path("path", path)
     return Run(text, loading.load(text))
 
 

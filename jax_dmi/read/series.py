@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -77,10 +78,20 @@ class Series:
         return _masked(self._rows.layer, self._rows.has_layer)
 
     def record(self, i: int) -> records.Record:
-        """Returns record ``i`` with all its labels."""
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"record {i} of {len(self)} of {self.name!r}")
-        number = range(len(self))[i]
+        """Returns record ``i``, from the end if negative, with all its labels.
+
+        Raises:
+          DmiIndexError: There is no such record.
+        """
+        try:
+            number = range(len(self))[operator.index(i)]
+        except IndexError:
+            raise errors.DmiIndexError(
+                f"i={i} is not within the {len(self)} records of {self.name!r}; the"
+                " first is 0, the last is -1."
+            ) from None
+        except TypeError:
+            raise errors.DmiTypeError(f"i={i!r} is no index; use an int.") from None
         rows = self._rows.take(slice(number, number + 1))
         return next(self._loaded.records(rows))
 

@@ -69,7 +69,7 @@ class ReplayBlock:
             every argument is 0.
 
         Raises:
-          IndexError: There is no such submission.
+          DmiIndexError: There is no such submission.
           DmiTypeError: The index is not an integer.
           DmiValueError: The block does not know the definition.
           StateError: A jitted function closes over the block.
@@ -166,9 +166,9 @@ class ReplayBlock:
         if not _is_traced(self.words):
             count = self.count(definition)
         if not 0 <= place < count:
-            raise IndexError(
+            raise errors.DmiIndexError(
                 f"index={place} of {definition.name!r} is not within its {count}"
-                " submissions"
+                " submissions; use one that submit returned."
             )
         if _is_traced(self.words):
             return np.int32(place)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from jax_dmi import arguments
 from jax_dmi import errors
 from jax_dmi import format as run_format
 from jax_dmi import timeline as run_timeline
@@ -51,20 +52,18 @@ class ArrowSink:
         uri: str | os.PathLike[str],
         *,
         exist: str = "error",
-        segment_bytes: int = 1 << 30,
+        segment_bytes: int | str = "1GiB",
         segment_seconds: float | None = None,
         seal_on_flush: bool | None = None,
     ) -> None:
-        if exist not in ("error", "new"):
-            raise errors.DmiValueError(f'exist={exist!r}; choose "error" or "new".')
-        if segment_bytes < 1:
-            raise errors.DmiValueError(
-                f"segment_bytes={segment_bytes!r}; give a positive number of bytes."
-            )
-        self._uri = storage.absolute(uri)
-        self._exist = exist
-        self._segment_bytes = segment_bytes
-        self._segment_seconds = segment_seconds
+        self._uri = storage.absolute(arguments.path("uri", uri))
+        self._exist = arguments.choice("exist", exist, ("error", "new"))
+        self._segment_bytes = arguments.size("segment_bytes", segment_bytes)
+        self._segment_seconds = (
+            None
+            if segment_seconds is None
+            else arguments.seconds("segment_seconds", segment_seconds)
+        )
         self._seal_on_flush = seal_on_flush
         self._lock = threading.Lock()
         self._path: str | None = None

@@ -245,10 +245,9 @@ def is_uri(uri: str) -> bool:
     return "://" in uri
 
 
-def absolute(uri: str | os.PathLike[str]) -> str:
+def absolute(uri: str) -> str:
     """Returns an address that means the same in every working directory."""
-    text = os.fspath(uri)
-    return text if is_uri(text) else os.path.abspath(text)
+    return uri if is_uri(uri) else os.path.abspath(uri)
 
 
 def numbered(uri: str, number: int) -> str:

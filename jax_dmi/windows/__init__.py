@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from jax_dmi._native import ManualClock as ManualClock
 from jax_dmi.windows.config import SimulatedLink as SimulatedLink
 from jax_dmi.windows.config import WindowConfig as WindowConfig
 from jax_dmi.windows.inference import infer_window_pattern as infer_window_pattern
 from jax_dmi.windows.pattern import WindowMatch as WindowMatch
 from jax_dmi.windows.pattern import WindowPattern as WindowPattern
 from jax_dmi.windows.surface import GrantPolicy as GrantPolicy
+from jax_dmi.windows.surface import ManualClock as ManualClock
 from jax_dmi.windows.surface import pack_progress as pack_progress
 from jax_dmi.windows.surface import UNBOUNDED as UNBOUNDED
 from jax_dmi.windows.surface import unpack_progress as unpack_progress

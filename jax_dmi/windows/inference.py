@@ -86,7 +86,13 @@ def infer_window_pattern(
       WindowError: A loop or a branch passes a number of boundaries that depends on
         data; windows overlap, do not close or are missing; or there are more than
         65,536 of them.
+      DmiTypeError: ``fn`` is no function.
     """
+    if not callable(fn):
+        raise errors.DmiTypeError(
+            f"fn={fn!r} is a {type(fn).__name__}; use the function that is called"
+            " over and over, jitted or not."
+        )
     with capture_spec.overriding(capture_spec.CaptureSpec(select=())):
         walk = _Walk()
         passed = walk.through(_jaxpr(fn, args, kwargs))

@@ -9,8 +9,8 @@ a Monitor. One thread at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-import operator
 from typing import Any
+from typing import TypeVar
 
 from jax_dmi import _native
 from jax_dmi import arguments
@@ -20,6 +20,9 @@ from jax_dmi.windows.pattern import WindowPattern
 
 # A grant without a limit.
 UNBOUNDED = 2**64 - 1
+
+_MOST_NANOS = 2**63 - 1
+_Given = TypeVar("_Given")
 
 
 def pack_progress(version: int, counter: int) -> int:
@@ -44,6 +47,42 @@ def unpack_progress(word: int) -> tuple[int, int]:
 
 def _word(parameter: str, value: Any) -> int:
     return arguments.count(parameter, value, least=0, most=2**64 - 1)
+
+
+def _given(parameter: str, value: _Given, kind: type[_Given], source: str) -> _Given:
+    """Returns what native code gave out before, or raises saying what does."""
+    if not isinstance(value, kind):
+        raise errors.DmiTypeError(
+            f"{parameter}={value!r} is a {type(value).__name__}; use what {source}"
+            " returned."
+        )
+    return value
+
+
+class ManualClock(_native.ManualClock):
+    """A clock that stands, at 0 in the beginning, until it is moved.
+
+    Any thread may move it and read it.
+
+    Example::
+
+        clock = ManualClock()
+        clock.advance(1_000_000)
+        assert clock.now() == 1_000_000
+    """
+
+    def advance(self, ns: int) -> None:
+        """Moves the clock by so many nanoseconds.
+
+        Raises:
+          DmiValueError: ``ns`` is negative, or more than the clock can show.
+        """
+        most = _MOST_NANOS - self.now()
+        super().advance(arguments.count("ns", ns, least=0, most=most))
+
+    def now(self) -> int:
+        """Returns the time in nanoseconds."""
+        return super().now()
 
 
 class GrantPolicy:
@@ -100,7 +139,10 @@ class GrantPolicy:
           Whether records have just turned out too large to search any further.
         """
         return self._policy.observe(
-            _word("occurrence", occurrence), _word("bytes", bytes), overran, grant
+            _word("occurrence", occurrence),
+            _word("bytes", bytes),
+            bool(overran),
+            _given("grant", grant, _native.Grant, "choose"),
         )
 
     def observe_timing_estimate(self, measured_bytes: int, estimate_bytes: int) -> None:
@@ -139,9 +181,13 @@ class WindowController:
                 f"clock={clock!r} cannot be called; use a function that returns"
                 " nanoseconds."
             )
-        self._controller = _native.WindowController(
-            config.native(), lambda: operator.index(clock())
-        )
+
+        def now() -> int:
+            return arguments.count(
+                "clock()", clock(), least=-_MOST_NANOS, most=_MOST_NANOS
+            )
+
+        self._controller = _native.WindowController(config.native(), now)
 
     def install_pending(
         self, version: int, pattern: WindowPattern, keep_learning: bool = False
@@ -191,7 +237,8 @@ class WindowController:
     def observe_boundary(self, progress_word: int, time_ns: int) -> None:
         """Takes in a boundary that the device stamped with its time."""
         self._controller.observe_boundary(
-            _word("progress_word", progress_word), time_ns
+            _word("progress_word", progress_word),
+            arguments.count("time_ns", time_ns, least=0, most=_MOST_NANOS),
         )
 
     def poll(
@@ -209,7 +256,9 @@ class WindowController:
     ) -> bool:
         """Returns whether the transfer may start; not where the window has passed."""
         return self._controller.commit(
-            admission, _word("bytes", bytes), _word("progress_word", progress_word)
+            _given("admission", admission, _native.Admission, "poll"),
+            _word("bytes", bytes),
+            _word("progress_word", progress_word),
         )
 
     def complete(
@@ -217,7 +266,9 @@ class WindowController:
     ) -> None:
         """Takes in that the transfer has ended."""
         self._controller.complete(
-            admission, _word("bytes", bytes), _word("progress_word", progress_word)
+            _given("admission", admission, _native.Admission, "poll"),
+            _word("bytes", bytes),
+            _word("progress_word", progress_word),
         )
 
     def note_observation_gap(self) -> None:

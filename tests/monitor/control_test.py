@@ -162,6 +162,7 @@ class PauseTest(absltest.TestCase):
     def test_stale_and_foreign_tokens_are_refused(self):
         with dmi.Monitor(sink=memory_sink.MemorySink()) as monitor:
             token = monitor.pause_transfers()
+            self.assertIsInstance(token, dmi.Token)
             monitor.resume_transfers(token)
             for wrong in (token, None, 1):
                 with self.assertRaisesRegex(dmi.StateError, "token"):

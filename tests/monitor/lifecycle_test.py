@@ -193,6 +193,10 @@ class LifecycleTest(parameterized.TestCase):
             with _monitor(every=2):
                 _program(jnp.ones(2))
 
+    def test_what_cannot_be_called_is_not_captured(self):
+        with self.assertRaisesRegex(dmi.DmiTypeError, "^fn=3 is a int"):
+            dmi.capture(3)  # pyright: ignore
+
     def test_records_that_reached_no_program_are_warned_of(self):
         select = ("never_lowered_here",)
         with warnings.catch_warnings(record=True) as caught:

@@ -237,12 +237,13 @@ def test_nothing_is_overwritten(written, tmp_path):
         ({"shard_bytes": "many"}, "shard_bytes='many'"),
         ({"shard_bytes": 0}, "shard_bytes=0"),
         ({"shard_bytes": True}, "shard_bytes=True"),
+        ({"path": 7}, "path=7"),
         ({"select": 7}, "select"),
     ],
 )
 def test_bad_arguments_are_named(written, tmp_path, options, named):
     with pytest.raises(errors.DmiError, match=named):
-        _run(written).export(tmp_path / "out", **options)
+        _run(written).export(**{"path": tmp_path / "out", **options})
     assert not (tmp_path / "out").exists()
 
 

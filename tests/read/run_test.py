@@ -255,6 +255,8 @@ def test_no_run_is_a_clear_error(tmp_path):
             read.open_run(tmp_path / name)
     with pytest.raises(errors.DmiValueError, match="nosuch"):
         read.open_run("nosuch://key:hidden@place/x")
+    with pytest.raises(errors.DmiTypeError, match="^path=3 is a int"):
+        read.open_run(3)
 
 
 def test_a_later_format_is_refused(tmp_path):

@@ -40,8 +40,12 @@ def test_records_count_by_step_layer_and_sequence(tmp_path):
     np.testing.assert_array_equal(np.stack(list(series)), expected)
     for i in (0, 3, -1):
         np.testing.assert_array_equal(series.numpy(i), expected[i])
-    with pytest.raises(IndexError):
-        series.numpy(6)
+    for i in (6, -7):
+        with pytest.raises(errors.DmiIndexError, match=f"^i={i} .* 6 records of 'x'"):
+            series.numpy(i)
+    for i in (1.0, "1", slice(2)):
+        with pytest.raises(errors.DmiTypeError, match="^i="):
+            series.numpy(i)
 
 
 def test_missing_steps_are_masked_and_come_first(tmp_path):

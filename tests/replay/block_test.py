@@ -78,18 +78,19 @@ class BlockTest(parameterized.TestCase):
     def test_an_index_known_before_is_checked(self):
         block = self.upload(4)
         for index in (4, -1, 2**40):
-            with self.assertRaisesRegex(IndexError, f"index={index} of 'step'.*4"):
+            message = f"index={index} of 'step'.*4"
+            with self.assertRaisesRegex(dmi.DmiIndexError, message):
                 block.unpack(self.step, index)
-        with self.assertRaises(IndexError):
+        with self.assertRaises(dmi.DmiIndexError):
             block.unpack(self.step, jnp.int32(4))
-        with self.assertRaises(IndexError):
+        with self.assertRaises(dmi.DmiIndexError):
             jax.jit(lambda b: self.n(b, -1))(block)
         # Inside jit the number of submissions is not known.
         self.assertEqual(int(jax.jit(lambda b: self.n(b, 7))(block)), 30)
         # Nor is it to what came through a transformation, until it is read.
         again = jax.tree.map(lambda words: words, block)
         self.assertEqual(again.count(self.step), 4)
-        with self.assertRaises(IndexError):
+        with self.assertRaises(dmi.DmiIndexError):
             self.n(again, 4)
 
     @parameterized.parameters(1.0, "1", None, np.float32(1))
@@ -108,7 +109,7 @@ class BlockTest(parameterized.TestCase):
         got = jax.jit(lambda b, i: b.unpack(self.step, i))(block, 3)
         self.assertEqual(got["x"].tolist(), [0, 0, 0, 0])
         self.assertEqual(int(got["n"]), 0)
-        with self.assertRaises(IndexError):
+        with self.assertRaises(dmi.DmiIndexError):
             block.unpack(self.step, 0)
         empty = self.arena.plan().upload()
         self.assertEqual(empty.count(self.mask), 0)

@@ -256,10 +256,20 @@ def test_calls_outside_open_and_close_say_so(tmp_path):
         sink.flush()
 
 
-@pytest.mark.parametrize("wrong", [{"exist": "ok"}, {"segment_bytes": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"exist": "ok"},
+        {"segment_bytes": 0},
+        {"segment_bytes": "much"},
+        {"segment_seconds": "long"},
+        {"uri": ""},
+        {"uri": 3},
+    ],
+)
 def test_wrong_arguments_are_named(wrong):
-    with pytest.raises(errors.DmiValueError, match=next(iter(wrong))):
-        sinks.ArrowSink("run", **wrong)
+    with pytest.raises(errors.DmiError, match=f"^{next(iter(wrong))}="):
+        sinks.ArrowSink(**{"uri": "run", **wrong})
 
 
 def test_relative_paths_survive_a_change_of_directory(tmp_path, monkeypatch):

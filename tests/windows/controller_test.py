@@ -10,6 +10,7 @@ import textwrap
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
 
 import jax_dmi as dmi
 from jax_dmi import windows
@@ -172,6 +173,25 @@ class ControllerTest(parameterized.TestCase):
             hand.controller.install_pending(2, (2, [(0, 1)]))  # pyright: ignore
         with self.assertRaisesRegex(dmi.DmiValueError, "^progress_word="):
             hand.controller.poll(2**64, 0, 0)
+        for method in (hand.controller.commit, hand.controller.complete):
+            with self.assertRaisesRegex(dmi.DmiTypeError, "^admission=None .* poll"):
+                method(None, 1, 0)  # pyright: ignore
+        with self.assertRaisesRegex(dmi.DmiValueError, "^time_ns="):
+            hand.controller.observe_boundary(0, 1.5)  # pyright: ignore
+        with self.assertRaisesRegex(dmi.DmiTypeError, "^grant=None .* choose"):
+            windows.GrantPolicy("deadline").observe(0, 1, False, None)  # pyright: ignore
+
+    def test_a_comparison_of_numpy_is_an_overrun(self):
+        policy = windows.GrantPolicy("binary_adaptive")
+        grant = policy.choose(0, _PLENTY, 1)
+        policy.observe(0, 1000, np.int64(5) >= np.int64(4), grant)
+        self.assertEqual(policy.choose(1, _PLENTY, 1).kind, "half_unsafe")
+
+    @parameterized.parameters(1.5, None, 2**63)
+    def test_a_clock_of_something_else_is_refused(self, time):
+        controller = windows.WindowController(dmi.WindowConfig(), lambda: time)
+        with self.assertRaisesRegex(dmi.DmiValueError, r"^clock\(\)="):
+            controller.poll(0, 0, 0)
 
     def test_a_clock_that_fails_says_so(self):
         def clock():

@@ -315,6 +315,10 @@ class RefusedTest(parameterized.TestCase):
         with self.assertRaisesRegex(errors.WindowError, message):
             windows.infer_window_pattern(program, X)
 
+    def test_what_cannot_be_called_is_named(self):
+        with self.assertRaisesRegex(errors.DmiTypeError, "^fn=3 is a int"):
+            windows.infer_window_pattern(3, X)  # pyright: ignore
+
     def test_any_number_of_boundaries_without_a_window(self):
         def program(x):
             x = lax.scan(lambda c, _: (advance(c), None), x, None, length=10**6)[0]
