@@ -106,8 +106,10 @@ class WindowInfo:
     Attributes:
       length_ns: How long it lasts, a short one of the last; None before one was
         seen from its first to its last boundary.
-      max_safe: Most bytes that one occurrence carried, None for none.
-      min_unsafe: Fewest bytes that were too many for one.
+      max_safe: Most bytes that one occurrence carried in time; None for none, and
+        once fewer were too many.
+      min_unsafe: Fewest bytes that were too many for one; None for none, and once
+        more were in time.
       estimate: Bytes that a whole occurrence should carry.
       last_grant: Bytes granted in the last occurrence that carried any.
       occurrences: How many occurrences carried any.

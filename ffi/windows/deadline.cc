@@ -132,8 +132,21 @@ std::optional<Grant> Deadline::Choose(uint64_t occurrence, const Offer& offer) {
   return Grant{limit, GrantKind::kDeadline};
 }
 
-bool Deadline::Observe(uint64_t, uint64_t bytes, bool, const Grant&) {
+bool Deadline::Observe(uint64_t occurrence, uint64_t bytes, bool overran,
+                       const Grant&) {
   if (lengths_.short_ns() == 0) probed_ += bytes;
+  if (carrying_ != occurrence) {
+    carrying_ = occurrence;
+    carried_ = 0;
+  }
+  carried_ += bytes;
+  if (overran) {
+    min_unsafe_ = std::min(min_unsafe_.value_or(kUnbounded), carried_);
+    if (max_safe_ >= min_unsafe_) max_safe_.reset();
+  } else {
+    max_safe_ = std::max(max_safe_.value_or(0), carried_);
+    if (min_unsafe_ <= max_safe_) min_unsafe_.reset();
+  }
   return false;
 }
 
@@ -143,7 +156,7 @@ void Deadline::ObserveTimingEstimate(uint64_t, uint64_t estimate) {
 
 Learned Deadline::learned() const {
   const uint64_t capacity = Capacity();
-  return {std::nullopt, std::nullopt,
+  return {max_safe_, min_unsafe_,
           capacity ? std::optional(capacity) : std::nullopt};
 }
 

@@ -70,7 +70,7 @@ class Deadline final : public GrantPolicy {
   void ObserveLength(int64_t length_ns) override {
     lengths_.Observe(length_ns);
   }
-  void Restart() override {}
+  void Restart() override { carrying_.reset(); }
   Learned learned() const override;
 
  private:
@@ -87,6 +87,11 @@ class Deadline final : public GrantPolicy {
   History<uint64_t> estimates_;
   uint64_t probed_ = 0;      // bytes moved while the length was unknown
   uint64_t granted_in_ = 0;  // the newest occurrence with a grant
+  // To be told, not to decide by.
+  std::optional<uint64_t> carrying_;  // the newest occurrence that carried any,
+  uint64_t carried_ = 0;              // and how much
+  std::optional<uint64_t> max_safe_;
+  std::optional<uint64_t> min_unsafe_;
 };
 
 }  // namespace dmi::windows

@@ -319,5 +319,31 @@ TEST(Deadline, StandaloneItGrantsWholeWindows) {
   EXPECT_FALSE(policy->Choose(2, {0, 0, kUnbounded, std::nullopt}));
 }
 
+TEST(Deadline, TellsWhatWholeOccurrencesCarried) {
+  const auto policy = MakePolicy({}, std::make_shared<Link>());
+  const Grant grant{kMiB, GrantKind::kDeadline};
+  EXPECT_FALSE(policy->learned().max_safe);
+  EXPECT_FALSE(policy->learned().min_unsafe);
+  policy->Observe(0, 100, false, grant);
+  policy->Observe(0, 200, false, grant);
+  policy->Observe(1, 250, false, grant);
+  EXPECT_EQ(policy->learned().max_safe, 300u);
+  EXPECT_FALSE(policy->learned().min_unsafe);
+  policy->Observe(1, 200, true, grant);
+  EXPECT_EQ(policy->learned().max_safe, 300u);
+  EXPECT_EQ(policy->learned().min_unsafe, 450u);
+  policy->Restart();  // occurrence 1 is another one now
+  policy->Observe(1, 350, false, grant);
+  EXPECT_EQ(policy->learned().max_safe, 350u);
+  EXPECT_EQ(policy->learned().min_unsafe, 450u);
+  // What happened last counts where the two contradict each other.
+  policy->Observe(2, 340, true, grant);
+  EXPECT_FALSE(policy->learned().max_safe);
+  EXPECT_EQ(policy->learned().min_unsafe, 340u);
+  policy->Observe(3, 500, false, grant);
+  EXPECT_EQ(policy->learned().max_safe, 500u);
+  EXPECT_FALSE(policy->learned().min_unsafe);
+}
+
 }  // namespace
 }  // namespace dmi::windows
