@@ -18,7 +18,7 @@ from jax_dmi import errors
 from jax_dmi.windows.config import WindowConfig
 from jax_dmi.windows.pattern import WindowPattern
 
-# A grant without a limit.
+#: A grant without a limit.
 UNBOUNDED = 2**64 - 1
 
 _MOST_NANOS = 2**63 - 1
