@@ -35,18 +35,28 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True)
-class MonitorStats(Counts):
-    """The account of a Monitor.
+class MonitorStats:
+    """The account of a Monitor: ``Counts`` of everything, and more.
 
     Attributes:
-      pinned: Payload bytes of the rings that a sink still holds.
+      recorded: Records the program made.
+      written: Records the sink has taken.
+      dropped: Records lost, by reason, see ``Counts``.
+      pending: Records on their way.
+      pinned: Payload bytes that a sink still holds.
+      bytes: Payload bytes written.
       by_site: The same account per name.
       by_device: The same account per global device id.
       never_lowered: Sites that were traced but reached no program; of all
         Monitors of this process with an equal capture spec.
     """
 
+    recorded: int = 0
+    written: int = 0
+    dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    pending: int = 0
     pinned: int = 0
+    bytes: int = 0
     by_site: Mapping[str, Counts] = dataclasses.field(default_factory=dict)
     by_device: Mapping[int, Counts] = dataclasses.field(default_factory=dict)
     never_lowered: list[Site] = dataclasses.field(default_factory=list)
