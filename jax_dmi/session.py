@@ -213,9 +213,11 @@ class Session:
         self.wait_for_programs(deadline, wait)
         captures = self._captures
         targets = {device: capture.reserved for device, capture in captures.items()}
-        for capture in captures.values():
-            capture.seal(max(0.0, deadline - time.monotonic()))
-        if not self.pump.wait(targets, deadline):
+        queued = {
+            device: min(capture.seal(max(0.0, deadline - time.monotonic())), target)
+            for (device, target), capture in zip(targets.items(), captures.values())
+        }
+        if not self.pump.wait(queued, deadline) or queued != targets:
             for failure in filter(None, self.accounts.failures()):
                 raise errors.CaptureError(failure)
             pending = self.accounts.stats(self.settings.spec).pending

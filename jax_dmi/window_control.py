@@ -106,10 +106,10 @@ class WindowControl:
     def limit_grants(
         self, limit: int | str | None, device: jax.Device | int | None = None
     ) -> None:
-        """Bounds what one window may carry, from the next grant on.
+        """Bounds what one occurrence of a window may carry, from the next grant on.
 
         From any thread; never waits. Processes that have to move the same amount
-        agree on one limit this way.
+        agree on one limit this way. Never lifts ``WindowConfig.max_grant``.
 
         Args:
           limit: Bytes, or a string like ``"4MiB"``; None takes the bound away.

@@ -97,7 +97,7 @@ class WindowVersions:
           StateError: Windows are suspended.
         """
         with self._lock:
-            chosen = [self._devices[d] for d in devices]
+            chosen = [self._device(d) for d in devices]
             if any(d.suspended_at is not None for d in chosen):
                 raise errors.StateError(
                     "define_window_pattern while windows are suspended; call"
@@ -146,13 +146,13 @@ class WindowVersions:
     def limit(self, most: int | None, devices: Iterable[int]) -> None:
         """Bounds every grant from the next one on; None takes the bound away."""
         for device in devices:
-            self._devices[device].capture.limit_grants(most)
+            self._device(device).capture.limit_grants(most)
 
     def state(self, device: int) -> stats.WindowState:
         """Returns what the windows of a device learned; also after the end."""
-        if device in self._last:
+        found = self._devices.get(device)
+        if found is None:  # Frozen meanwhile: the last states were kept before.
             return self._last[device]
-        found = self._devices[device]
         mode, version, _, infos, rate = found.capture.window_state()
         return stats.WindowState(
             mode=mode,
@@ -175,6 +175,13 @@ class WindowVersions:
 
     def freeze(self) -> None:
         """Keeps the last states, so that the captures can be freed."""
-        self._last = {d: self.state(d) for d in self._devices}
-        self._patterns = {n: d.installed for n, d in self._devices.items()}
-        self._devices = {}
+        with self._lock:
+            self._last = {d: self.state(d) for d in self._devices}
+            self._patterns = {n: d.installed for n, d in self._devices.items()}
+            self._devices = {}
+
+    def _device(self, number: int) -> _Device:
+        found = self._devices.get(number)
+        if found is None:
+            raise errors.StateError("the capture ended meanwhile.")
+        return found

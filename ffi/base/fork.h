@@ -77,6 +77,14 @@ class Condition {
     if (!InForkedChild()) condition_->notify_all();
   }
 
+  // Waits until `done()`.
+  template <typename Done>
+  void wait(std::unique_lock<Mutex>& lock, Done done) {
+    if (InForkedChild()) return;
+    std::unique_lock inner(lock.mutex()->mutex_, std::adopt_lock);
+    condition_->wait(inner, done);
+    inner.release();
+  }
   // Waits until `done()`, at most that long; returns what it was last.
   template <typename Done>
   bool wait_for(std::unique_lock<Mutex>& lock, std::chrono::nanoseconds most,

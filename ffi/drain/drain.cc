@@ -66,6 +66,7 @@ void Drain::Start() {
     throw std::runtime_error("a forked process cannot capture");
   }
   thread_ = std::thread([this] { Loop(); });
+  started_.store(true, std::memory_order_release);
 }
 
 void Drain::Stop() {
@@ -105,7 +106,7 @@ uint64_t Drain::Seal(int64_t nanos) {
 void Drain::Loop() {
   // Sleeps are for transfers and windows of milliseconds.
   prctl(PR_SET_TIMERSLACK, 1000);
-  int64_t stuck_since = 0;
+  int64_t stuck_since = 0;  // 0 while it moves on
   while (true) {
     const bool stopping = stopping_.load(std::memory_order_acquire);
     const uint64_t before = mover_.moved();
@@ -114,7 +115,8 @@ void Drain::Loop() {
     if (stopping) {
       if (cutter_.cut() == ready_ && !flight_) break;
       const int64_t now = base::MonotonicNanos();
-      if (!blocked_ || mover_.moved() != before) stuck_since = now;
+      const bool stuck = blocked_ && mover_.moved() == before;
+      if (!stuck || stuck_since == 0) stuck_since = now;
       if (now - stuck_since > kStopPatience) {
         failure_.Latch(
             std::to_string(ready_ - cutter_.cut()) +
@@ -132,8 +134,25 @@ void Drain::Loop() {
              WorkAppeared();
     });
   }
+  WakeWaiters();
+}
+
+void Drain::WakeWaiters() {
+  {
+    std::lock_guard lock(cut_mutex_);
+    landed_.notify_all();
+  }
   std::lock_guard lock(sealed_mutex_);
   sealed_.notify_all();
+}
+
+void Drain::CutWhatLanded() noexcept {
+  try {
+    std::lock_guard lock(cut_mutex_);
+    if (staging_ != nullptr) CutLanded();
+  } catch (const std::exception&) {
+    // Its failure is known already.
+  }
 }
 
 int64_t Drain::Turn(bool everything) {
@@ -143,9 +162,9 @@ int64_t Drain::Turn(bool everything) {
   } catch (const std::exception& error) {
     failure_.Latch(std::string("the drain stopped: ") + error.what());
   }
+  CutWhatLanded();
   ring_->signals().GiveUp();
-  std::lock_guard lock(sealed_mutex_);
-  sealed_.notify_all();
+  WakeWaiters();
   return -1;
 }
 
@@ -169,7 +188,10 @@ int64_t Drain::SleepNanos(int64_t now) {
     return kShortestSleep;
   }
   if (confining()) {
-    const int64_t most = windows_->open() ? kOpenSleep : kLongestSleep;
+    // The longer a window has been open, the less its time is worth.
+    const auto open = windows_->open_nanos();
+    const int64_t most =
+        open ? std::clamp(*open / 8, kOpenSleep, kLongestSleep) : kLongestSleep;
     if (ready_ == cutter_.cut()) return most;
     const int64_t left = windows_->config().max_age_nanos - AgeOfOldest(now);
     return std::clamp(left, kShortestSleep, most);
@@ -183,8 +205,10 @@ int64_t Drain::SleepNanos(int64_t now) {
 }
 
 void Drain::Pause() {
-  std::lock_guard lock(cut_mutex_);
+  std::unique_lock lock(cut_mutex_);
   paused_.store(true, std::memory_order_relaxed);
+  if (!started_.load(std::memory_order_acquire)) return;
+  landed_.wait(lock, [&] { return !flight_ || failure_.count() > 0; });
 }
 
 void Drain::Resume() {

@@ -81,7 +81,8 @@ class Drain {
   uint64_t Seal(int64_t nanos);
 
   // Moves and cuts nothing from the return of Pause until Resume; a stop does
-  // all the same. Pause blocks while a batch is being cut.
+  // all the same. Pause blocks while a batch is being cut and, where the drain
+  // was started, until the transfer under way has landed.
   void Pause();
   void Resume();
 
@@ -137,6 +138,10 @@ class Drain {
   // Queues one batch of records before `end`; returns its payload bytes.
   uint64_t CutBatch(uint64_t end);
   void CutLanded();
+  // After a failure: what landed before it is whole.
+  void CutWhatLanded() noexcept;
+  // Nothing more will happen that Seal or Pause could wait for.
+  void WakeWaiters();
   void Log(const Flight& flight, uint64_t bytes);
   void NoteForcedMoved();
   // The progress word; 0 where there is none.
@@ -157,7 +162,7 @@ class Drain {
   base::FailureLatch failure_;
   TransferLog transfers_;
 
-  // Drain thread only.
+  // Drain thread only, and changed under cut_mutex_.
   Cutter cutter_;
   Mover mover_;
   std::optional<WindowDriver> windows_;
@@ -171,7 +176,9 @@ class Drain {
 
   std::atomic<uint64_t> seal_to_{0};  // records before it are to be cut now
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> started_{false};
   base::Mutex cut_mutex_;            // held while batches are cut
+  base::Condition landed_;           // under cut_mutex_: no flight, or failed
   std::atomic<bool> paused_{false};  // changes under cut_mutex_
   base::Mutex sealed_mutex_;
   base::Condition sealed_;

@@ -79,11 +79,14 @@ std::optional<Chunk> Mover::Plan(uint64_t ready, uint64_t limit,
     next = slot.position + Extent(slot);
     if (begin > 0 && next - start > room) break;
     if (end > limit) {
-      if (cut == Cut::kBetween || limit <= begin) break;
-      chunk.payload += limit - begin;
-      chunk.bytes = limit;
-      chunk.partial += limit - begin;
-      return chunk;
+      const bool first = chunk.sequence == sequence_;
+      if (cut == Cut::kBetween ? !first : limit <= begin) break;
+      if (cut == Cut::kAnywhere) {
+        chunk.payload += limit - begin;
+        chunk.bytes = limit;
+        chunk.partial += limit - begin;
+        return chunk;
+      }
     }
     chunk.payload += end - begin;
     chunk.bytes = end;

@@ -32,7 +32,7 @@ struct Chunk {
 // How a limit cuts.
 enum class Cut {
   kAnywhere,  // also inside a record
-  kBetween,   // only between records; what is left of a first one counts as one
+  kBetween,  // only between records, behind at least one, or what is left of it
 };
 
 class Mover {

@@ -58,10 +58,11 @@ std::optional<windows::Admission> WindowDriver::Poll(uint64_t bytes,
   const uint64_t progress = Progress();
   auto admission = controller_.Poll(progress, bytes, first);
   const uint64_t edge = controller_.NextEdge();
+  // A counter never gets further than its 48 bits.
   program::StoreRelaxed(
       ring_.header().wake_progress,
-      edge == windows::kUnbounded
-          ? edge
+      edge > wire::kCounterMask
+          ? windows::kUnbounded
           : wire::PackProgress(wire::VersionOf(progress), edge));
   return admission;
 }

@@ -45,8 +45,8 @@ class WindowDriver {
     return controller_.mode() == windows::Mode::kActive &&
            !controller_.Stalled();
   }
-  // Whether a window is open, as far as the last poll saw.
-  bool open() const { return controller_.InsideWindow(); }
+  // How long no boundary has passed, where the last poll saw a window open.
+  std::optional<int64_t> open_nanos() const { return controller_.OpenNanos(); }
   // Whether the program has reached what a poll would want to see.
   bool Woken() const;
 

@@ -11,7 +11,11 @@ namespace dmi::drain {
 void Drain::Work(bool everything) {
   std::lock_guard lock(cut_mutex_);
   while (Land()) {
-    if (paused_.load(std::memory_order_relaxed) && !everything) return;
+    if (paused_.load(std::memory_order_relaxed) && !everything) {
+      landed_.notify_all();
+      if (windows_) windows_->Poll(0, 0);  // sees what passes meanwhile
+      return;
+    }
     if (!Scan() || !Move(everything)) break;
   }
   // Also while a transfer is under way: what landed before it is of use.
@@ -22,6 +26,7 @@ void Drain::Work(bool everything) {
 
 bool Drain::Move(bool everything) {
   const bool forced = ready_ != mover_.moved() && Forced(everything);
+  blocked_ = false;
   if (windows_) {
     if (forced) {
       windows_->NoteForced();

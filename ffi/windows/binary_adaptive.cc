@@ -55,7 +55,9 @@ std::optional<Grant> BinaryAdaptive::Choose(uint64_t occurrence,
   capped_ = offer.most < grant.byte_limit;
   grant.byte_limit = std::min(grant.byte_limit, offer.most);
   if (offer.first_record_bytes <= grant.byte_limit) return grant;
-  if (occurrence < probe_.next) return std::nullopt;
+  if (offer.first_record_bytes > offer.most || occurrence < probe_.next) {
+    return std::nullopt;
+  }
   return Grant{offer.first_record_bytes, GrantKind::kMinimumRecordProbe};
 }
 

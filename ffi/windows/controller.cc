@@ -57,6 +57,14 @@ void WindowController::Impl::TakeOver(Version& next) {
   }
 }
 
+uint64_t WindowController::Impl::MostNow(const WindowEntry& entry,
+                                         const WindowMatch& match) const {
+  const uint64_t whole = std::min(most.value_or(kUnbounded),
+                                  config.max_grant.value_or(kUnbounded));
+  if (entry.last_occurrence != match.occurrence) return whole;
+  return whole - std::min(whole, entry.last_grant);
+}
+
 void WindowController::Impl::Learn(
     const std::optional<Evidence::Closed>& closed) {
   if (!closed || !In(Mode::kActive)) return;
@@ -175,8 +183,7 @@ std::optional<Admission> WindowController::Poll(uint64_t progress,
   const auto match = self.current->pattern.Match(counter);
   if (!match || !self.In(Mode::kActive) || self.in_flight) return std::nullopt;
   WindowEntry& entry = self.current->entries[match->window_index];
-  Offer offer{full_grant_bytes, first_record_bytes,
-              self.most.value_or(self.config.max_grant.value_or(kUnbounded)),
+  Offer offer{full_grant_bytes, first_record_bytes, self.MostNow(entry, *match),
               std::nullopt};
   if (entry.policy->in_chunks()) {
     const auto opened = evidence.OpenedAt(*match);

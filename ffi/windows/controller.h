@@ -97,8 +97,8 @@ class WindowController {
 
   // Whether the boundaries have stopped for longer than the watchdog allows.
   bool Stalled() const;
-  // Whether the last poll saw a window open.
-  bool InsideWindow() const;
+  // Where the last poll saw a window open: how long no boundary has passed.
+  std::optional<int64_t> OpenNanos() const;
   // The next counter at which polling again can change anything: the drain
   // wants to be woken there. In the version that is current; kUnbounded for
   // none.

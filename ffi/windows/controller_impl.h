@@ -84,6 +84,8 @@ struct WindowController::Impl {
   // Makes a pending version current, if it is one.
   void SeeVersion(uint16_t number);
   void TakeOver(Version& next);
+  // What an occurrence may still carry, as far as limits go.
+  uint64_t MostNow(const WindowEntry& entry, const WindowMatch& match) const;
   void Learn(const std::optional<Evidence::Closed>& closed);
   void LearnTransfer(WindowEntry& entry, const InFlight& done, int64_t now,
                      bool overran);

@@ -41,11 +41,16 @@ bool WindowController::Stalled() const {
   return now - last > impl_->config.watchdog_nanos;
 }
 
-bool WindowController::InsideWindow() const {
+std::optional<int64_t> WindowController::OpenNanos() const {
+  const int64_t now = impl_->time.Now();
   std::lock_guard lock(impl_->mutex);
-  if (!impl_->In(Mode::kActive) || !impl_->current) return false;
-  const auto counter = impl_->current->evidence.counter();
-  return counter && impl_->current->pattern.Match(*counter).has_value();
+  if (!impl_->In(Mode::kActive) || !impl_->current) return std::nullopt;
+  const Evidence& evidence = impl_->current->evidence;
+  if (!evidence.counter() ||
+      !impl_->current->pattern.Match(*evidence.counter())) {
+    return std::nullopt;
+  }
+  return now - evidence.boundary_ns();
 }
 
 uint64_t WindowController::NextEdge() const {

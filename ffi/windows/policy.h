@@ -17,7 +17,7 @@ class Link;
 struct Offer {
   uint64_t full_grant_bytes;
   uint64_t first_record_bytes;
-  uint64_t most = kUnbounded;         // no grant may be larger
+  uint64_t most = kUnbounded;         // no grant may be larger, a probe neither
   std::optional<int64_t> elapsed_ns;  // since OPEN, at least; unknown without
 };
 

@@ -43,7 +43,7 @@ class WindowConfig:
       margin: Part of what is left of a window that its last chunk may take.
       watchdog: Time without a boundary after which windows are not waited for.
       max_age: Most time a record waits for a window.
-      max_grant: Most bytes of any grant; None for no limit.
+      max_grant: Most bytes of one occurrence of a window; None for no limit.
       debug: Report what happens on stderr, each transition once.
 
     Raises:

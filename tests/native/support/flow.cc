@@ -3,6 +3,7 @@
 #include "support/flow.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "program/atomics.h"
@@ -33,7 +34,8 @@ void RecordOne(Device& device, uint64_t producer, uint64_t index,
 }
 
 Flow::Flow(Device& device, const ring::RingOptions& ring,
-           const drain::DrainOptions& drain, wire::Cursor start)
+           const drain::DrainOptions& drain, wire::Cursor start,
+           drain::DrainParts parts)
     : device_(device),
       ring_(std::make_shared<ring::Ring>(ring)),
       queue_(std::make_shared<batch::BatchQueue>()) {
@@ -42,7 +44,9 @@ Flow::Flow(Device& device, const ring::RingOptions& ring,
        {&header.head, &header.cached_tail, &header.tail, &header.batch_begin}) {
     *word = wire::Pack(start);
   }
-  drain_ = std::make_unique<drain::Drain>(ring_, 7, drain, queue_);
+  parts.progress = &device_.block().progress;
+  drain_ =
+      std::make_unique<drain::Drain>(ring_, 7, drain, queue_, std::move(parts));
 }
 
 void Flow::Start() {

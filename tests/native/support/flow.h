@@ -46,7 +46,8 @@ class Flow {
  public:
   // The ring stands at `start`, as if it had been in use for long.
   Flow(Device& device, const ring::RingOptions& ring,
-       const drain::DrainOptions& drain, wire::Cursor start = {0, 0});
+       const drain::DrainOptions& drain, wire::Cursor start = {0, 0},
+       drain::DrainParts parts = {});
   ~Flow() { Stop(); }
 
   void Start();

@@ -63,6 +63,53 @@ TEST(Admissions, CapsCanBeChangedAtAnyTime) {
   EXPECT_EQ(hand.Poll(2, 0)->grant.byte_limit, 70u);
 }
 
+TEST(Admissions, NoLimitLiftsAnother) {
+  WindowConfig config = Binary();
+  config.max_grant = 70;
+  Hand hand(config);
+  hand.Install(1, Pattern());
+  hand.controller.LimitGrants(100);
+  EXPECT_EQ(hand.Poll(0, 0)->grant.byte_limit, 70u);
+}
+
+TEST(Admissions, ARecordLargerThanTheCapIsNotTried) {
+  WindowConfig config = Binary();
+  config.max_grant = 70;
+  Hand hand(config);
+  hand.Install(1, Pattern());
+  EXPECT_FALSE(hand.Poll(0, 0, Hand::kPlenty, 71));
+  EXPECT_TRUE(hand.Poll(1, 0, Hand::kPlenty, 70));
+}
+
+// Where an occurrence is filled in chunks, all of them together.
+TEST(Admissions, ACapIsOfAWholeOccurrence) {
+  WindowConfig config;
+  config.max_grant = 10'000;
+  Hand hand(config);
+  hand.Install(1, Pattern());
+  for (uint64_t occurrence = 0; occurrence < 20; ++occurrence) {
+    const int64_t opened = static_cast<int64_t>(occurrence) * 2'000'000;
+    const uint64_t counter = occurrence * Pattern().period();
+    hand.See(opened, counter);
+    uint64_t moved = 0;
+    for (int64_t now = opened; now < opened + 900'000; now += 30'000) {
+      const auto admission = hand.Poll(now, counter);
+      if (!admission) continue;
+      moved += admission->grant.byte_limit;
+      ASSERT_TRUE(
+          hand.Commit(*admission, admission->grant.byte_limit, now, counter));
+      hand.Complete(*admission, admission->grant.byte_limit, now + 20'000,
+                    counter);
+      if (occurrence == 12) hand.controller.LimitGrants(5'000);
+    }
+    EXPECT_LE(moved, occurrence < 12 ? 10'000u : 15'000u);
+    if (occurrence > 12) {
+      EXPECT_EQ(moved, 5'000u);
+    }
+    hand.See(opened + 1'000'000, counter + 1);
+  }
+}
+
 TEST(Versions, Grow) {
   Hand hand;
   EXPECT_THROW(hand.controller.InstallPending(0, Pattern()), std::logic_error);
