@@ -333,10 +333,7 @@ class Capture:
 
     def limit_grants(self, bytes: int | None) -> None: ...
 
-    def window_state(self) -> tuple:
-        """
-        (mode, version, pattern or None, one tuple per window in the order of WindowInfo, bytes per second or None)
-        """
+    def window_state(self) -> WindowState: ...
 
     def stop(self) -> None: ...
 

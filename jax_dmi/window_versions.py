@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import threading
 import time
-from typing import Any
 
 from jax_dmi import _native
 from jax_dmi import errors
@@ -43,7 +42,7 @@ class _Device:
 
     @property
     def mode(self) -> str:
-        return self.capture.window_state()[0]
+        return self.capture.window_state().mode
 
     def install(self, counter: int, keep_learning: bool) -> None:
         assert self.pattern is not None
@@ -52,13 +51,13 @@ class _Device:
         self.capture.install_pattern(
             self.version, self.pattern.native(), counter, keep_learning
         )
-        self.wait(lambda state: state[1] == self.version)
+        self.wait(lambda state: state.version == self.version)
 
     def suspend(self) -> None:
         self.suspended_at = self.capture.suspend_windows()
-        self.wait(lambda state: state[0] != "active")
+        self.wait(lambda state: state.mode != "active")
 
-    def wait(self, seen: Callable[[Any], bool]) -> None:
+    def wait(self, seen: Callable[[_native.WindowState], bool]) -> None:
         """Waits a moment for the drain to notice, which a pause keeps it from."""
         deadline = time.monotonic() + _NOTICE_SECONDS
         while not seen(self.capture.window_state()) and time.monotonic() < deadline:
@@ -153,13 +152,14 @@ class WindowVersions:
         found = self._devices.get(device)
         if found is None:  # Frozen meanwhile: the last states were kept before.
             return self._last[device]
-        mode, version, _, infos, rate = found.capture.window_state()
+        seen = found.capture.window_state()
         return stats.WindowState(
-            mode=mode,
-            version=version,
-            pattern=found.pattern if version or mode != "no_pattern" else None,
-            windows=[stats.WindowInfo(*info) for info in infos],
-            link_bytes_per_second=rate,
+            mode=seen.mode,
+            version=seen.version,
+            pattern=found.pattern if seen.pattern is not None else None,
+            windows=[_info(window) for window in seen.windows],
+            # Native code says 0 for what is not known.
+            link_bytes_per_second=seen.link_bytes_per_second or None,
         )
 
     def patterns(self) -> dict[int, dict[int, windows.WindowPattern]]:
@@ -185,3 +185,11 @@ class WindowVersions:
         if found is None:
             raise errors.StateError("the capture ended meanwhile.")
         return found
+
+
+def _info(window: _native.WindowInfo) -> stats.WindowInfo:
+    values = {
+        field.name: getattr(window, field.name)
+        for field in dataclasses.fields(stats.WindowInfo)
+    }
+    return stats.WindowInfo(**{**values, "length_ns": window.length_ns or None})

@@ -102,7 +102,6 @@ class Drain {
   int64_t device() const { return device_; }
   const base::FailureLatch& failure() const { return failure_; }
   const TransferLog& transfers() const { return transfers_; }
-  transfer::Link& link() { return *link_; }
   // nullptr where no windows were configured.
   windows::WindowController* controller() {
     return windows_ ? &windows_->controller() : nullptr;

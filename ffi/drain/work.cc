@@ -18,10 +18,7 @@ void Drain::Work(bool everything) {
     }
     if (!Scan() || !Move(everything)) break;
   }
-  // Also while a transfer is under way: what landed before it is of use.
-  if (!flight_) {
-    CutLanded();
-  }
+  if (!flight_) CutLanded();
 }
 
 bool Drain::Move(bool everything) {
@@ -57,8 +54,9 @@ bool Drain::Move(bool everything) {
   }
   const auto chunk = mover_.Plan(ready_, options_.batch_bytes,
                                  options_.batch_records, Cut::kBetween);
-  return chunk ? Begin(*chunk, kind, std::nullopt)
-               : (blocked_ = mover_.moved() != ready_, false);
+  if (chunk) return Begin(*chunk, kind, std::nullopt);
+  blocked_ = mover_.moved() != ready_;
+  return false;
 }
 
 bool Drain::MoveInWindow() {

@@ -22,6 +22,7 @@
 #include "program/record.h"
 #include "program/site_table.h"
 #include "python/binders.h"
+#include "python/convert.h"
 #include "python/windows.h"
 #include "transfer/simulated_link.h"
 
@@ -32,11 +33,6 @@ namespace {
 
 constexpr const char* kReasons[wire::kLossReasons] = {
     "overflow", "stalled", "too_large", "closed", "forked"};
-
-int64_t Nanos(double seconds) {
-  constexpr double kMost = 9e18;
-  return static_cast<int64_t>(std::min(seconds * 1e9, kMost));
-}
 
 nb::dict ByReason(const uint64_t lost[wire::kLossReasons]) {
   nb::dict result;
@@ -229,22 +225,6 @@ class Capture {
   }
   windows::WindowController& controller() { return *drain_->controller(); }
 
-  nb::tuple WindowState() {
-    static constexpr const char* kModes[] = {"no_pattern", "active",
-                                             "suspended", "fallback"};
-    const windows::WindowState state = controller().State();
-    nb::list found;
-    for (const windows::WindowInfo& w : state.windows) {
-      found.append(nb::make_tuple(
-          w.length_ns == 0 ? nb::none() : nb::cast(w.length_ns), w.max_safe,
-          w.min_unsafe, w.estimate, w.last_grant, w.occurrences, w.overruns));
-    }
-    const double rate = state.link_bytes_per_second;
-    return nb::make_tuple(kModes[static_cast<uint32_t>(state.mode)],
-                          state.version, state.pattern, found,
-                          rate == 0 ? nb::none() : nb::cast(rate));
-  }
-
   void AdvanceBoundary() { program::AdvanceBoundary(control_); }
 
   nb::list Transfers() const {
@@ -310,10 +290,7 @@ void BindDrain(nb::module_& module) {
             c.controller().LimitGrants(bytes);
           },
           nb::arg("bytes").none())
-      .def("window_state", &Capture::WindowState,
-           "(mode, version, pattern or None, one tuple per window in the order "
-           "of "
-           "WindowInfo, bytes per second or None)")
+      .def("window_state", [](Capture& c) { return c.controller().State(); })
       .def("stop", &Capture::Stop, nb::call_guard<nb::gil_scoped_release>())
       .def("set_multi_device_step", &Capture::SetMultiDeviceStep,
            nb::arg("step"), nb::arg("has_step"), nb::arg("recording"))

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "python/binders.h"
+#include "python/convert.h"
 #include "windows/controller.h"
 #include "windows/link.h"
 #include "windows/policy.h"
@@ -68,11 +69,6 @@ std::vector<std::pair<uint64_t, uint64_t>> Pairs(const WindowPattern& pattern) {
     pairs.emplace_back(begin, end);
   }
   return pairs;
-}
-
-int64_t Nanos(double seconds) {
-  constexpr double kMost = 9e18;
-  return static_cast<int64_t>(std::min(seconds * 1e9, kMost));
 }
 
 WindowConfig MakeConfig(const std::string& policy, uint64_t probe_interval,

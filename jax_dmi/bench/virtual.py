@@ -157,6 +157,6 @@ class VirtualCapture:
             np.int64,
         ).reshape(-1, 4)
 
-    def state(self) -> tuple:
-        """Returns the state of the windows, see ``_native.Capture``."""
+    def state(self) -> _native.WindowState:
+        """Returns what the windows learned."""
         return self._capture.window_state()

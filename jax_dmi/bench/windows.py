@@ -124,7 +124,7 @@ def _convergence() -> harness.Row:
             capture.run(80)
             enough = 0.95 * capacity - capacity / 32  # A chunk.
             needed.append(float(_until(_granted(capture), lambda size: size >= enough)))
-            overruns.append(capture.state()[3][1][-1])
+            overruns.append(capture.state().windows[1].overruns)
     return harness.row(
         "windows: occurrences until 95 % of a window less a chunk",
         needed,
@@ -175,7 +175,9 @@ def _after_shift(seed: int, what: str, factor: float) -> tuple[int, str]:
         moved = _granted(capture)[before:]
         best = sorted(moved)[-5]
         close = [abs(size / best - 1) <= 0.1 for size in moved]
-        return _until([float(c) for c in close], lambda c: c == 1.0), capture.state()[0]
+        return _until(
+            [float(c) for c in close], lambda c: c == 1.0
+        ), capture.state().mode
 
 
 def _jitter() -> list[harness.Row]:
@@ -189,7 +191,7 @@ def _jitter() -> list[harness.Row]:
         for _ in range(_PARTS):
             before = len(capture.boundaries)
             capture.run(4 * _PERIODS // _PARTS)
-            overran = sum(info[6] for info in capture.state()[3])
+            overran = sum(window.overruns for window in capture.state().windows)
             share.append(100 * (overran - overruns) / (2 * _PERIODS / _PARTS))
             overruns = overran
             _, windows, moved = _measure(capture, before)
