@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "base/cuda_build.h"
 #include "drain/drain.h"
 #include "handlers/registrations.h"
 #include "program/record.h"
@@ -12,10 +13,6 @@
 #include "python/binders.h"
 #include "wire/control.h"
 #include "wire/cursor.h"
-
-#ifndef DMI_CUDA_WHY_NOT
-#define DMI_CUDA_WHY_NOT "this build has no CUDA sources"
-#endif
 
 namespace nb = nanobind;
 
@@ -53,11 +50,12 @@ nb::dict Metadata() {
 
 nb::dict BuildInfo() {
   nb::dict cuda;
-  cuda["built"] = false;
+  const base::CudaBuild build = base::ReadCudaBuild();
+  cuda["built"] = !build.archs.empty();
   cuda["why_not"] = DMI_CUDA_WHY_NOT;
-  cuda["archs"] = nb::list();
-  cuda["ptx"] = nb::list();
-  cuda["cudart"] = nb::none();
+  cuda["archs"] = build.archs;
+  cuda["ptx"] = build.ptx;
+  cuda["cudart"] = build.cudart;
   nb::dict info;
   info["compiler"] = __VERSION__;
   info["cuda"] = cuda;
