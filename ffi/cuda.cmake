@@ -9,14 +9,17 @@ if(NOT DMI_CUDA MATCHES "^(AUTO|ON|OFF|FAKE)$")
 endif()
 
 # Sets CUDACXX to the nvcc of the user's choice, of the machine, or of the
-# packages nvidia-cuda-nvcc, -crt, -runtime and nvidia-nvvm, in this order.
+# packages nvidia-cuda-nvcc, -crt, -runtime and nvidia-nvvm, in this order; with
+# JAX_DMI_CUDA=pypi, for which pyproject.toml brings those packages, of these only.
 function(dmi_find_nvcc)
-  if(DEFINED ENV{CUDACXX} OR CMAKE_CUDA_COMPILER)
+  if(DEFINED ENV{CUDACXX} OR DEFINED CMAKE_CUDA_COMPILER)
     return()
   endif()
-  find_program(DMI_NVCC nvcc
-    HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
-    PATHS /usr/local/cuda)
+  if(NOT "$ENV{JAX_DMI_CUDA}" STREQUAL "pypi")
+    find_program(DMI_NVCC nvcc
+      HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
+      PATHS /usr/local/cuda)
+  endif()
   if(NOT DMI_NVCC AND Python_EXECUTABLE)
     execute_process(
       COMMAND ${Python_EXECUTABLE} -c
@@ -78,6 +81,8 @@ message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} "
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+# CMake 3.25 does not know that nvcc 12 compiles C++20.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 # Static: the module has to import where no CUDA is installed.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
