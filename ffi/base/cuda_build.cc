@@ -115,7 +115,7 @@ CudaBuild ReadCudaBuild() {
   }
 #ifdef DMI_CUDA
   int version = 0;
-  if (cudaRuntimeGetVersion(&version) == cudaSuccess) {
+  if (!build.archs.empty() && cudaRuntimeGetVersion(&version) == cudaSuccess) {
     build.cudart = std::to_string(version / 1000) + "." +
                    std::to_string(version % 1000 / 10);
   }
