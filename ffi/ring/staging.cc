@@ -31,8 +31,14 @@ uint64_t Staging::RoomAt(uint64_t place) const {
 }
 
 bool Staging::Release(uint64_t id) {
-  return leases_.Release(
-      id, [&](uint64_t end) { tail_.store(end, std::memory_order_release); });
+  return leases_.Release(id, [&](uint64_t end) {
+    // Never back: an empty record may be let go after what follows it found
+    // nothing out and went behind the wrap.
+    uint64_t seen = tail_.load(std::memory_order_relaxed);
+    while (seen < end &&
+           !tail_.compare_exchange_weak(seen, end, std::memory_order_release)) {
+    }
+  });
 }
 
 }  // namespace dmi::ring
