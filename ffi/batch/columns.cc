@@ -97,7 +97,7 @@ void Columns::Tally(const wire::Slot& slot) {
   }
 }
 
-void Columns::Add(uint64_t sequence, const wire::Slot& slot,
+void Columns::Add(uint64_t sequence, const wire::Slot& slot, int64_t utc,
                   const uint8_t* payload, const uint8_t* base) {
   const size_t row = rows();
   const bool has_step = slot.flags & wire::kHasStep;
@@ -113,11 +113,11 @@ void Columns::Add(uint64_t sequence, const wire::Slot& slot,
   AddBit(layer_valid, row, has_layer);
   labels.insert(labels.end(), slot.labels, slot.labels + wire::kMaxLabels);
   boundary.push_back(slot.boundary);
-  time.push_back(slot.time_ns);
+  time.push_back(utc);
   flags.push_back(slot.flags);
   crc.push_back(slot.crc);
   check.push_back(RowCheck(sequence, slot.site, slot.layout, row_step,
-                           row_layer, slot.labels, slot.boundary, slot.time_ns,
+                           row_layer, slot.labels, slot.boundary, utc,
                            slot.flags, slot.crc, slot.bytes));
   views.push_back(ViewOf(payload, slot.bytes, base));
   Tally(slot);

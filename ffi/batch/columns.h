@@ -51,10 +51,10 @@ struct Columns {
   void Reserve(size_t rows);
   void Clear();
 
-  // Adds the record of `slot`, whose payload lies at `payload`; offsets count
-  // from `base`, the start of the batch's payload.
-  void Add(uint64_t sequence, const wire::Slot& slot, const uint8_t* payload,
-           const uint8_t* base);
+  // Adds the record of `slot`, stamped at `utc` nanoseconds, whose payload lies
+  // at `payload`; offsets count from `base`, the start of the batch's payload.
+  void Add(uint64_t sequence, const wire::Slot& slot, int64_t utc,
+           const uint8_t* payload, const uint8_t* base);
 
  private:
   void Tally(const wire::Slot& slot);

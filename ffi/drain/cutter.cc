@@ -53,7 +53,7 @@ uint64_t Cutter::CutBatch(uint64_t end, const Mover& mover) {
     const uint64_t span_then =
         static_cast<uint64_t>(payload - base) + slot.bytes;
     if (wrapped || full || span_then > kMostBatchSpan) break;
-    columns->Add(next, slot, payload, base);
+    columns->Add(next, slot, ring_->UtcNanos(slot.time_ns), payload, base);
     span = span_then;
     ring_span = slot.position + slot.bytes - ring_start;
     bytes += slot.bytes;

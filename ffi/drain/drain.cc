@@ -18,7 +18,7 @@ namespace dmi::drain {
 namespace {
 
 // Bounds how long a lone record waits beyond its linger time, at some fifty
-// looks a second while nothing happens.
+// looks a second while nothing happens. Links may want it shorter.
 constexpr int64_t kLongestSleep = 20'000'000;
 // With nothing to wait for, however short the linger time: looking more often
 // would cost more of a core than an idle capture may.
@@ -45,15 +45,22 @@ Drain::Drain(std::shared_ptr<ring::Ring> ring, int64_t device,
       device_(device),
       options_(options),
       time_(std::move(parts.time)),
-      link_(std::move(parts.link)),
-      staging_(link_->in_place()
+      staging_(parts.link->in_place()
                    ? nullptr
                    : std::make_shared<ring::Staging>(options.staging_bytes)),
+      link_(std::move(parts.link)),
+      pace_(link_->pace()),
+      depth_(static_cast<size_t>(link_->depth())),
       progress_(parts.progress),
       cutter_(ring_, staging_, device,
               {options.batch_bytes, options.batch_records}, std::move(queue)),
-      mover_(*ring_, staging_.get(), cutter_.cut()),
+      mover_(
+          *ring_, staging_.get(), cutter_.cut(),
+          uint64_t{cutter_.cursor().position % ring_->header().extent.units} *
+              wire::kPayloadUnit),
       ready_(cutter_.cut()) {
+  flights_.reserve(depth_);
+  if (staging_ != nullptr) link_->Prepare(staging_->at(0), staging_->size());
   if (parts.windows) {
     windows_.emplace(*parts.windows, *progress_, *ring_, *time_);
   }
@@ -82,9 +89,7 @@ void Drain::Stop() {
 
 uint64_t Drain::reserved() const {
   const uint64_t queued = cutter_.queued();
-  const wire::Cursor head =
-      wire::Unpack(program::LoadAcquire(ring_->header().head));
-  return wire::Extend(head.sequence, queued);
+  return wire::Extend(wire::Unpack(ring_->Head()).sequence, queued);
 }
 
 uint64_t Drain::Seal(int64_t nanos) {
@@ -113,9 +118,10 @@ void Drain::Loop() {
     const int64_t nanos = Turn(stopping);
     if (nanos < 0) break;
     if (stopping) {
-      if (cutter_.cut() == ready_ && !flight_) break;
+      if (cutter_.cut() == ready_ && flights_.empty()) break;
       const int64_t now = base::MonotonicNanos();
-      const bool stuck = blocked_ && mover_.moved() == before;
+      const bool stuck =
+          blocked_ && flights_.empty() && mover_.moved() == before;
       if (!stuck || stuck_since == 0) stuck_since = now;
       if (now - stuck_since > kStopPatience) {
         failure_.Latch(
@@ -147,68 +153,86 @@ void Drain::WakeWaiters() {
 }
 
 void Drain::CutWhatLanded() noexcept {
+  std::lock_guard lock(cut_mutex_);
+  if (staging_ == nullptr) return;
+  // Why each may fail is known already, and neither depends on the other.
   try {
-    std::lock_guard lock(cut_mutex_);
-    if (staging_ != nullptr) CutLanded();
+    Land();
   } catch (const std::exception&) {
-    // Its failure is known already.
+  }
+  try {
+    CutLanded();
+  } catch (const std::exception&) {
   }
 }
 
 int64_t Drain::Turn(bool everything) {
   try {
+    if (!std::exchange(attached_, true)) link_->Attach();
     if (Scan()) Work(everything);
     if (failure_.count() == 0) return SleepNanos(time_->Now());
   } catch (const std::exception& error) {
     failure_.Latch(std::string("the drain stopped: ") + error.what());
   }
   CutWhatLanded();
-  ring_->signals().GiveUp();
+  ring_->GiveUp();
   WakeWaiters();
   return -1;
 }
 
 bool Drain::WorkAppeared() {
   if (!Scan()) return true;  // ends the loop
-  if (flight_) return false;
+  if (!HasRoom()) return false;
+  const bool paused = paused_.load(std::memory_order_relaxed);
+  if (paused && !flights_.empty()) return false;
   if (windows_ && windows_->Woken()) return true;
-  if (ready_ == cutter_.cut() || paused_.load(std::memory_order_relaxed))
-    return false;
+  if (paused) return false;
+  if (ready_ == mover_.issued()) {
+    return flights_.empty() && cutter_.cut() != ready_;  // a pause left it
+  }
   if (blocked_) return mover_.Look(ready_).bytes > 0;
-  return seal_to_.load(std::memory_order_acquire) > cutter_.cut() ||
-         ring_->signals().somebody_waits() ||
-         (!confining() && Due(time_->Now()));
+  if (seal_to_.load(std::memory_order_acquire) > mover_.issued()) return true;
+  if (confining()) return flights_.empty() && ring_->somebody_waits();
+  return ring_->somebody_waits() || Due(time_->Now());
 }
 
 int64_t Drain::SleepNanos(int64_t now) {
-  if (flight_) return link_->Remaining();
-  if (paused_.load(std::memory_order_relaxed) || blocked_) return kLongestSleep;
+  const int64_t landing = flights_.empty() ? kLongestSleep : link_->Remaining();
+  return HasRoom() ? std::min(landing, SleepUntilDue(now)) : landing;
+}
+
+int64_t Drain::SleepUntilDue(int64_t now) const {
+  const bool waiting = ready_ != mover_.issued();
+  const int64_t pace = waiting ? pace_.waiting : pace_.idle;
+  if (paused_.load(std::memory_order_relaxed) || blocked_) {
+    return std::min(kLongestSleep, pace_.idle);
+  }
   // A seal waits for records that are reserved but not yet published.
   if (seal_to_.load(std::memory_order_acquire) > queued()) {
-    return kShortestSleep;
+    return std::min(kShortestSleep, pace);
   }
   if (confining()) {
     // The longer a window has been open, the less its time is worth.
     const auto open = windows_->open_nanos();
     const int64_t most =
         open ? std::clamp(*open / 8, kOpenSleep, kLongestSleep) : kLongestSleep;
-    if (ready_ == cutter_.cut()) return most;
-    const int64_t left = windows_->config().max_age_nanos - AgeOfOldest(now);
-    return std::clamp(left, kShortestSleep, most);
+    const int64_t left =
+        waiting ? windows_->config().max_age_nanos - AgeOfOldest(now) : most;
+    return std::min(std::clamp(left, kShortestSleep, most), pace_.confining);
   }
-  if (ready_ == cutter_.cut()) {
-    return std::clamp(options_.linger_nanos / 8, kShortestIdleSleep,
-                      kLongestSleep);
-  }
-  return std::clamp(options_.linger_nanos - AgeOfOldest(now), kShortestSleep,
-                    kLongestSleep);
+  const int64_t due = waiting
+                          ? std::clamp(options_.linger_nanos - AgeOfOldest(now),
+                                       kShortestSleep, kLongestSleep)
+                          : std::clamp(options_.linger_nanos / 8,
+                                       kShortestIdleSleep, kLongestSleep);
+  return std::min(due, pace);
 }
 
 void Drain::Pause() {
   std::unique_lock lock(cut_mutex_);
   paused_.store(true, std::memory_order_relaxed);
   if (!started_.load(std::memory_order_acquire)) return;
-  landed_.wait(lock, [&] { return !flight_ || failure_.count() > 0; });
+  landed_.wait(lock, [&] { return flights_.empty() || failure_.count() > 0; });
 }
 
 void Drain::Resume() {
@@ -245,37 +269,44 @@ bool Drain::Scan() {
 }
 
 uint64_t Drain::WaitingBytes() const {
-  const wire::Cursor head =
-      wire::Unpack(program::LoadRelaxed(ring_->header().head));
-  return wire::UnitsBetween(cutter_.cursor(), head, ring_->header().extent) *
-         wire::kPayloadUnit;
+  if (ready_ == mover_.issued()) return 0;
+  const wire::Slot& last = ring_->slot(ready_ - 1);
+  const uint64_t size = ring_->payload_bytes();
+  const uint64_t begin = mover_.reached() % size;
+  const uint64_t end =
+      last.position + wire::UnitsFor(last.bytes) * wire::kPayloadUnit;
+  // Empty records end where they begin; so does what fills the whole ring.
+  const bool wrapped = end <= begin && ready_bytes_ > 0;
+  return wrapped ? end + size - begin : end - begin;
 }
 
 int64_t Drain::AgeOfOldest(int64_t now) const {
-  return now -
-         (ring_->slot(cutter_.cut()).time_ns - ring_->header().clock_offset);
+  return now - ring_->HostNanos(ring_->slot(mover_.issued()).time_ns);
 }
 
 bool Drain::Due(int64_t now) const {
-  if (ready_ == cutter_.cut()) return false;
-  return ready_ - cutter_.cut() >= options_.batch_records ||
+  const uint64_t records = ready_ - mover_.issued();
+  if (records == 0) return false;
+  return records >= options_.batch_records ||
          ready_bytes_ >= options_.batch_bytes ||
-         ready_ - cutter_.cut() >= ring_->header().extent.slots / 2 ||
+         records >= ring_->header().extent.slots / 2 ||
          WaitingBytes() >= ring_->payload_bytes() / 2 ||
          AgeOfOldest(now) >= options_.linger_nanos;
 }
 
 bool Drain::Forced(bool everything) {
-  const uint64_t moved = mover_.moved();
-  if (everything || moved < forced_to_ ||
-      moved < seal_to_.load(std::memory_order_acquire)) {
+  const uint64_t issued = mover_.issued();
+  if (everything || issued < forced_to_ ||
+      issued < seal_to_.load(std::memory_order_acquire)) {
     return true;
   }
   const bool confined = confining();
-  bool full = ring_->signals().somebody_waits();
+  // Whoever waits for space may get it from what is under way.
+  if (confined && !flights_.empty()) return false;
+  bool full = ring_->somebody_waits();
   if (confined && ring_->header().overflow == wire::Overflow::kDrop) {
     full = NearlyFull(WaitingBytes(), ring_->payload_bytes()) ||
-           NearlyFull(ready_ - cutter_.cut(), ring_->header().extent.slots);
+           NearlyFull(ready_ - issued, ring_->header().extent.slots);
   }
   const bool old =
       confined && AgeOfOldest(time_->Now()) >= windows_->config().max_age_nanos;

@@ -10,6 +10,9 @@
 // a record that grows too old. On the host link the ring is already where the
 // sink reads from, so nothing is copied.
 //
+// A window grants one transfer at a time, and none while another is under way.
+// Outside windows as many are under way as the link is deep.
+//
 // Threads: Start, Stop and the destructor belong to the control thread; Seal,
 // Pause, Resume and everything const may be called by any thread. Turn belongs
 // to the thread, or where it was not started, to whoever drives the drain
@@ -24,6 +27,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "base/failure.h"
 #include "base/fork.h"
@@ -82,7 +86,7 @@ class Drain {
 
   // Moves and cuts nothing from the return of Pause until Resume; a stop does
   // all the same. Pause blocks while a batch is being cut and, where the drain
-  // was started, until the transfer under way has landed.
+  // was started, until every transfer under way has landed.
   void Pause();
   void Resume();
 
@@ -126,8 +130,10 @@ class Drain {
   bool Move(bool everything);
   bool Begin(const Chunk& chunk, TransferKind kind,
              std::optional<windows::Admission> admission);
-  // False while the transfer under way has not landed.
-  bool Land();
+  // Takes in every transfer that has landed.
+  void Land();
+  // Whether one more transfer may be under way.
+  bool HasRoom() const;
   bool MoveInWindow();
   bool Forced(bool everything);
   // Of ordinary batching.
@@ -146,8 +152,12 @@ class Drain {
   // The progress word; 0 where there is none.
   uint64_t Progress() const;
   int64_t SleepNanos(int64_t now);
+  // Likewise, transfers under way aside.
+  int64_t SleepUntilDue(int64_t now) const;
   bool Published(uint64_t sequence) const;
+  // Of the ring, padding included, that is ready and not issued.
   uint64_t WaitingBytes() const;
+  // Of the first record that is ready and not issued whole.
   int64_t AgeOfOldest(int64_t now) const;
   bool confining() const { return windows_ && windows_->confining(); }
 
@@ -155,8 +165,10 @@ class Drain {
   const int64_t device_;
   const DrainOptions options_;
   const std::shared_ptr<const base::TimeSource> time_;
-  const std::shared_ptr<transfer::Link> link_;
   const std::shared_ptr<ring::Staging> staging_;  // nullptr in place
+  const std::shared_ptr<transfer::Link> link_;    // goes before staging
+  const transfer::Pace pace_;
+  const size_t depth_;
   const uint64_t* const progress_;
   base::FailureLatch failure_;
   TransferLog transfers_;
@@ -165,19 +177,20 @@ class Drain {
   Cutter cutter_;
   Mover mover_;
   std::optional<WindowDriver> windows_;
-  std::optional<Flight> flight_;
-  uint64_t ready_;             // sequence after the last published record
-  uint64_t ready_bytes_ = 0;   // of the records that are ready and not cut
-  uint64_t landed_bytes_ = 0;  // of the records that landed and are not cut
-  uint64_t forced_to_ = 0;     // records before it move without a window
-  bool full_ = false;          // because a producer found no space
-  bool blocked_ = false;       // staging had no room
+  std::vector<Flight> flights_;  // oldest first, at most `depth_`
+  uint64_t ready_;               // sequence after the last published record
+  uint64_t ready_bytes_ = 0;     // of them, what is not issued yet
+  uint64_t landed_bytes_ = 0;    // of the records that landed and are not cut
+  uint64_t forced_to_ = 0;       // records before it move without a window
+  bool full_ = false;            // because a producer found no space
+  bool blocked_ = false;         // staging had no room
+  bool attached_ = false;
 
   std::atomic<uint64_t> seal_to_{0};  // records before it are to be cut now
   std::atomic<bool> stopping_{false};
   std::atomic<bool> started_{false};
   base::Mutex cut_mutex_;            // held while batches are cut
-  base::Condition landed_;           // under cut_mutex_: no flight, or failed
+  base::Condition landed_;           // under cut_mutex_: no flights, or failed
   std::atomic<bool> paused_{false};  // changes under cut_mutex_
   base::Mutex sealed_mutex_;
   base::Condition sealed_;

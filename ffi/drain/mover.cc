@@ -16,10 +16,13 @@ uint64_t Extent(const wire::Slot& slot) {
 
 }  // namespace
 
-Mover::Mover(ring::Ring& ring, ring::Staging* staging, uint64_t sequence)
+Mover::Mover(ring::Ring& ring, ring::Staging* staging, uint64_t sequence,
+             uint64_t reached)
     : ring_(ring),
       staging_(staging),
-      sequence_(sequence),
+      moved_(sequence),
+      issued_(sequence),
+      reached_(reached),
       places_(staging == nullptr ? 0 : ring.header().extent.slots) {}
 
 uint64_t Mover::PositionOf(uint64_t sequence) const {
@@ -27,18 +30,18 @@ uint64_t Mover::PositionOf(uint64_t sequence) const {
 }
 
 std::optional<uint64_t> Mover::NextPlace() const {
-  if (staging_ == nullptr) return PositionOf(sequence_) + partial_;
+  if (staging_ == nullptr) return PositionOf(issued_) + partial_;
   if (partial_ > 0) {
-    return places_[sequence_ & (places_.size() - 1)] + partial_;
+    return places_[issued_ & (places_.size() - 1)] + partial_;
   }
-  return staging_->PlaceFor(Extent(ring_.slot(sequence_)));
+  return staging_->PlaceFor(Extent(ring_.slot(issued_)));
 }
 
 Mover::Available Mover::Look(uint64_t ready) {
-  if (sequence_ == ready) return {0, 0};
+  if (issued_ == ready) return {0, 0};
   const std::optional<uint64_t> place = NextPlace();
   if (!place) return {0, 0};
-  const wire::Slot& first = ring_.slot(sequence_);
+  const wire::Slot& first = ring_.slot(issued_);
   const wire::Slot& last = ring_.slot(ready - 1);
   const uint64_t start = first.position + partial_;
   // What is ready takes less than a lap, so it wraps at most once; where, only
@@ -57,10 +60,10 @@ Mover::Available Mover::Look(uint64_t ready) {
 
 std::optional<Chunk> Mover::Plan(uint64_t ready, uint64_t limit,
                                  uint64_t records, Cut cut) {
-  if (sequence_ == ready) return std::nullopt;
+  if (issued_ == ready) return std::nullopt;
   const std::optional<uint64_t> place = NextPlace();
   if (!place) return std::nullopt;
-  const uint64_t start = PositionOf(sequence_) + partial_;
+  const uint64_t start = PositionOf(issued_) + partial_;
   const uint64_t room = staging_ == nullptr ? ring_.payload_bytes() - start
                                             : staging_->RoomAt(*place);
   Chunk chunk{.place = *place,
@@ -68,7 +71,7 @@ std::optional<Chunk> Mover::Plan(uint64_t ready, uint64_t limit,
               .from = ring_.payload() + start,
               .bytes = 0,
               .payload = 0,
-              .sequence = sequence_,
+              .sequence = issued_,
               .partial = partial_};
   uint64_t next = start - partial_;
   while (chunk.sequence != ready && records > 0) {
@@ -77,9 +80,9 @@ std::optional<Chunk> Mover::Plan(uint64_t ready, uint64_t limit,
     const uint64_t begin = slot.position + chunk.partial - start;
     const uint64_t end = slot.position + slot.bytes - start;
     next = slot.position + Extent(slot);
-    if (begin > 0 && next - start > room) break;
+    const bool first = chunk.sequence == issued_;
+    if (!first && next - start > room) break;
     if (end > limit) {
-      const bool first = chunk.sequence == sequence_;
       if (cut == Cut::kBetween ? !first : limit <= begin) break;
       if (cut == Cut::kAnywhere) {
         chunk.payload += limit - begin;
@@ -94,25 +97,27 @@ std::optional<Chunk> Mover::Plan(uint64_t ready, uint64_t limit,
     ++chunk.sequence;
     --records;
   }
-  if (chunk.sequence == sequence_) return std::nullopt;
+  if (chunk.sequence == issued_) return std::nullopt;
   return chunk;
 }
 
 void Mover::Take(const Chunk& chunk) {
-  if (staging_ == nullptr) return;
-  const uint64_t start = PositionOf(sequence_) + partial_;
-  uint64_t end = staging_->head();
-  for (uint64_t s = sequence_; s != chunk.sequence + (chunk.partial > 0); ++s) {
-    const wire::Slot& slot = ring_.slot(s);
-    const uint64_t at = chunk.place + slot.position - start;
-    places_[s & (places_.size() - 1)] = at;
-    end = at + Extent(slot);
+  const uint64_t start = PositionOf(issued_) + partial_;
+  if (staging_ != nullptr) {
+    uint64_t end = staging_->head();
+    for (uint64_t s = issued_; s != chunk.sequence + (chunk.partial > 0); ++s) {
+      const wire::Slot& slot = ring_.slot(s);
+      const uint64_t at = chunk.place + slot.position - start;
+      places_[s & (places_.size() - 1)] = at;
+      end = at + Extent(slot);
+    }
+    staging_->TakeTo(end);
   }
-  staging_->TakeTo(end);
-}
-
-void Mover::Land(const Chunk& chunk) {
-  sequence_ = chunk.sequence;
+  if (chunk.sequence != issued_) {
+    const wire::Slot& last = ring_.slot(chunk.sequence - 1);
+    reached_ = last.position + Extent(last);
+  }
+  issued_ = chunk.sequence;
   partial_ = chunk.partial;
 }
 

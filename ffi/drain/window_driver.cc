@@ -40,8 +40,7 @@ void WindowDriver::ReadBoundaries() {
     if (program::LoadAcquire(stamp.tag) < boundaries_ + 1)
       break;  // not there yet
     const uint64_t progress = program::LoadAcquire(stamp.progress);
-    const int64_t time =
-        program::LoadAcquire(stamp.time_ns) - header.clock_offset;
+    const int64_t time = ring_.HostNanos(program::LoadAcquire(stamp.time_ns));
     if (program::LoadAcquire(stamp.tag) != boundaries_ + 1) {
       controller_.NoteObservationGap();  // overwritten
       continue;

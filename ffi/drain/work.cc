@@ -10,19 +10,26 @@ namespace dmi::drain {
 
 void Drain::Work(bool everything) {
   std::lock_guard lock(cut_mutex_);
-  while (Land()) {
+  while (true) {
+    Land();
     if (paused_.load(std::memory_order_relaxed) && !everything) {
+      if (!flights_.empty()) return;
       landed_.notify_all();
       if (windows_) windows_->Poll(0, 0);  // sees what passes meanwhile
       return;
     }
-    if (!Scan() || !Move(everything)) break;
+    if (!HasRoom() || !Scan() || !Move(everything)) break;
   }
-  if (!flight_) CutLanded();
+  if (flights_.empty()) CutLanded();
+}
+
+bool Drain::HasRoom() const {
+  return flights_.empty() || (flights_.size() < depth_ &&
+                              flights_.back().kind != TransferKind::kWindow);
 }
 
 bool Drain::Move(bool everything) {
-  const bool forced = ready_ != mover_.moved() && Forced(everything);
+  const bool forced = ready_ != mover_.issued() && Forced(everything);
   blocked_ = false;
   if (windows_) {
     if (forced) {
@@ -39,7 +46,7 @@ bool Drain::Move(bool everything) {
   const TransferKind kind =
       forced ? TransferKind::kForced : TransferKind::kBatch;
   if (staging_ == nullptr && mover_.between() &&
-      cutter_.cut() == mover_.moved()) {
+      cutter_.cut() == mover_.issued()) {
     // In place, and nothing of a window is left: no need to look twice.
     Flight flight{.chunk = {},
                   .kind = kind,
@@ -47,7 +54,9 @@ bool Drain::Move(bool everything) {
                   .begin = time_->Now(),
                   .begin_progress = Progress()};
     const uint64_t bytes = CutBatch(ready_);
-    mover_.SkipTo(cutter_.cut());
+    ready_bytes_ -= bytes;
+    mover_.SkipTo(cutter_.cut(),
+                  uint64_t{cutter_.reached_unit()} * wire::kPayloadUnit);
     Log(flight, bytes);
     NoteForcedMoved();
     return true;
@@ -55,13 +64,17 @@ bool Drain::Move(bool everything) {
   const auto chunk = mover_.Plan(ready_, options_.batch_bytes,
                                  options_.batch_records, Cut::kBetween);
   if (chunk) return Begin(*chunk, kind, std::nullopt);
-  blocked_ = mover_.moved() != ready_;
+  blocked_ = mover_.issued() != ready_;
   return false;
 }
 
 bool Drain::MoveInWindow() {
+  if (!flights_.empty()) {
+    windows_->Poll(0, 0);
+    return false;
+  }
   const Mover::Available available = mover_.Look(ready_);
-  blocked_ = available.bytes == 0 && mover_.moved() != ready_;
+  blocked_ = available.bytes == 0 && mover_.issued() != ready_;
   const auto admission = windows_->Poll(available.bytes, available.first);
   if (!admission) return false;
   const windows::Grant& grant = admission->grant;
@@ -78,37 +91,38 @@ bool Drain::MoveInWindow() {
 
 bool Drain::Begin(const Chunk& chunk, TransferKind kind,
                   std::optional<windows::Admission> admission) {
+  const Flight flight{chunk, kind, admission, time_->Now(), Progress()};
+  link_->Begin(chunk.to, chunk.from, chunk.bytes);
   blocked_ = false;
   mover_.Take(chunk);
-  flight_ = Flight{chunk, kind, admission, time_->Now(), Progress()};
-  link_->Begin(chunk.to, chunk.from, chunk.bytes);
+  ready_bytes_ -= chunk.payload;
+  flights_.push_back(flight);
   return true;
 }
 
-bool Drain::Land() {
-  if (!flight_) return true;
-  if (link_->Remaining() > 0) return false;
-  const Flight flight = *flight_;
-  flight_.reset();
-  mover_.Land(flight.chunk);
-  Log(flight, flight.chunk.payload);
-  landed_bytes_ += flight.chunk.payload;
-  if (flight.admission) {
-    windows_->Complete(*flight.admission,
-                       std::max<uint64_t>(1, flight.chunk.bytes));
+void Drain::Land() {
+  bool cut = false;
+  while (!flights_.empty() && link_->Remaining() <= 0) {
+    const Flight flight = flights_.front();
+    flights_.erase(flights_.begin());
+    link_->Retire();
+    mover_.Land(flight.chunk);
+    Log(flight, flight.chunk.payload);
+    landed_bytes_ += flight.chunk.payload;
+    if (flight.admission) {
+      windows_->Complete(*flight.admission,
+                         std::max<uint64_t>(1, flight.chunk.bytes));
+    }
+    NoteForcedMoved();
+    cut |= flight.kind != TransferKind::kWindow ||
+           landed_bytes_ >= options_.batch_bytes ||
+           mover_.moved() - cutter_.cut() >= options_.batch_records;
   }
-  NoteForcedMoved();
-  if (flight.kind != TransferKind::kWindow ||
-      landed_bytes_ >= options_.batch_bytes ||
-      mover_.moved() - cutter_.cut() >= options_.batch_records) {
-    CutLanded();
-  }
-  return true;
+  if (cut) CutLanded();
 }
 
 uint64_t Drain::CutBatch(uint64_t end) {
   const uint64_t bytes = cutter_.CutBatch(end, mover_);
-  ready_bytes_ -= bytes;
   landed_bytes_ -= std::min(landed_bytes_, bytes);
   std::lock_guard lock(sealed_mutex_);
   sealed_.notify_all();

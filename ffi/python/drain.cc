@@ -188,7 +188,7 @@ class Capture {
       rows[3 * i] = static_cast<int64_t>(wire::VersionOf(stamps[i].progress));
       rows[3 * i + 1] =
           static_cast<int64_t>(wire::CounterOf(stamps[i].progress));
-      rows[3 * i + 2] = stamps[i].time_ns;
+      rows[3 * i + 2] = ring_->UtcNanos(stamps[i].time_ns);
     }
     nb::capsule owner(
         rows, [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });

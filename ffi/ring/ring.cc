@@ -10,7 +10,6 @@
 #include <stdexcept>
 
 #include "base/clock.h"
-#include "program/atomics.h"
 #include "wire/progress.h"
 
 namespace dmi::ring {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "program/atomics.h"
 #include "program/host_signals.h"
 #include "ring/leases.h"
 #include "wire/control.h"
@@ -63,6 +64,20 @@ class Ring {
   wire::RingHeader& header() { return header_; }
   const wire::RingHeader& header() const { return header_; }
   program::HostSignals& signals() { return signals_; }
+
+  // Any thread: the cursor up to which records are reserved, packed.
+  uint64_t Head() const { return program::LoadAcquire(header_.head); }
+  // Any thread: whether a producer waits for space.
+  bool somebody_waits() const { return signals_.somebody_waits(); }
+  // Nothing will be freed any more: ends every wait, now and later.
+  void GiveUp() { signals_.GiveUp(); }
+
+  // What records and boundaries are stamped with, on the clock of the drain.
+  int64_t HostNanos(int64_t stamp) const {
+    return stamp - header_.clock_offset;
+  }
+  // And in UTC.
+  int64_t UtcNanos(int64_t stamp) const { return stamp; }
 
   const wire::Slot& slot(uint64_t sequence) const;
   const uint8_t* payload() const { return payload_.data(); }

@@ -31,6 +31,7 @@ class Staging {
   void TakeTo(uint64_t end) { head_ = end; }
   uint64_t head() const { return head_; }
 
+  uint64_t size() const { return pages_.size(); }
   uint8_t* at(uint64_t place) { return pages_.data() + place % pages_.size(); }
 
   // Everything up to `end` since the last lease is now leased. Returns its id.

@@ -2,6 +2,7 @@
 // The simulated link, see the header.
 #include "transfer/simulated_link.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -12,23 +13,24 @@ void SimulatedLink::Begin(uint8_t* to, const uint8_t* from, uint64_t bytes) {
     throw std::runtime_error("the simulated link failed");
   }
   left_.fetch_sub(1, std::memory_order_relaxed);
-  to_ = to;
-  from_ = from;
-  bytes_ = bytes;
   const double rate = bytes_per_second_.load(std::memory_order_relaxed);
-  const double ideal = static_cast<double>(options_.latency_nanos) +
-                       static_cast<double>(bytes) / rate * 1e9;
-  std::uniform_real_distribution<double> factor(1 - options_.jitter,
+  const double moving = static_cast<double>(bytes) / rate * 1e9;
+  const double ideal = static_cast<double>(options_.latency_nanos) + moving;
+  std::uniform_real_distribution<double> jitter(1 - options_.jitter,
                                                 1 + options_.jitter);
-  const double nanos = options_.jitter > 0 ? ideal * factor(random_) : ideal;
-  lands_at_ = time_->Now() + static_cast<int64_t>(nanos);
+  const double factor = options_.jitter > 0 ? jitter(random_) : 1;
+  last_lands_at_ =
+      std::max(time_->Now() + static_cast<int64_t>(ideal * factor),
+               last_lands_at_ + static_cast<int64_t>(moving * factor));
+  under_way_.push_back({to, from, bytes, last_lands_at_});
 }
 
 int64_t SimulatedLink::Remaining() {
-  const int64_t left = lands_at_ - time_->Now();
+  Transfer& oldest = under_way_.front();
+  const int64_t left = oldest.lands_at - time_->Now();
   if (left > 0) return left;
-  if (bytes_ > 0) std::memcpy(to_, from_, bytes_);
-  bytes_ = 0;
+  if (oldest.bytes > 0) std::memcpy(oldest.to, oldest.from, oldest.bytes);
+  oldest.bytes = 0;
   return 0;
 }
 

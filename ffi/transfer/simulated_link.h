@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <random>
@@ -19,8 +20,12 @@ struct SimulatedLinkOptions {
   int64_t latency_nanos = 10'000;
   double jitter = 0;  // each transfer takes (1 +- jitter) of its time, uniform
   uint64_t seed = 0;
+  int depth = 1;
+  Pace pace = {};
 };
 
+// Transfers share the bandwidth one after the other; the latency of one passes
+// while the one before it is under way.
 class SimulatedLink final : public Link {
  public:
   SimulatedLink(const SimulatedLinkOptions& options,
@@ -31,9 +36,12 @@ class SimulatedLink final : public Link {
         random_(options.seed) {}
 
   bool in_place() const override { return false; }
+  int depth() const override { return options_.depth; }
+  Pace pace() const override { return options_.pace; }
   // Bytes land together at the end, as if the link delivered the last one last.
   void Begin(uint8_t* to, const uint8_t* from, uint64_t bytes) override;
   int64_t Remaining() override;
+  void Retire() override { under_way_.pop_front(); }
 
   // ---- Any thread, for tests ----
   void SetRate(double bytes_per_second) {
@@ -51,11 +59,14 @@ class SimulatedLink final : public Link {
   std::mt19937_64 random_;
   std::atomic<uint64_t> left_{std::numeric_limits<uint64_t>::max()};
 
-  // What is under way.
-  uint8_t* to_ = nullptr;
-  const uint8_t* from_ = nullptr;
-  uint64_t bytes_ = 0;
-  int64_t lands_at_ = 0;
+  struct Transfer {
+    uint8_t* to;
+    const uint8_t* from;
+    uint64_t bytes;  // 0 once they landed
+    int64_t lands_at;
+  };
+  std::deque<Transfer> under_way_;  // oldest first
+  int64_t last_lands_at_ = std::numeric_limits<int64_t>::min() / 2;
 };
 
 }  // namespace dmi::transfer

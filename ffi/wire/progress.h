@@ -27,7 +27,7 @@ constexpr uint64_t CounterOf(uint64_t word) { return word & kCounterMask; }
 struct alignas(32) BoundaryStamp {
   uint64_t tag;
   uint64_t progress;
-  int64_t time_ns;  // UTC
+  int64_t time_ns;  // UTC, or the clock of a device
   uint64_t reserved;
 };
 static_assert(sizeof(BoundaryStamp) == 32);

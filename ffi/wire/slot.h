@@ -41,7 +41,7 @@ struct alignas(64) Slot {
   uint64_t site;
   int64_t step;
   uint64_t boundary;
-  int64_t time_ns;  // UTC
+  int64_t time_ns;  // UTC, or the clock of a device
   uint32_t flags;   // SlotFlags
   uint32_t crc;     // crc32c of the payload when kHasCrc
   // Second line.

@@ -110,12 +110,15 @@ wire::Slot SlotOf(uint64_t index, uint64_t bytes, uint32_t flags) {
   return slot;
 }
 
+// Unlike what the slot was stamped with.
+int64_t UtcOf(uint64_t i) { return 1'700'000'000'000'000'000 + 3 * int64_t(i); }
+
 TEST(ColumnsTest, ShortPayloadsStandInsideTheirView) {
   std::vector<uint8_t> payload;
   FillPayload(1, 1, 64, payload);
   for (uint64_t bytes = 0; bytes <= kInlineBytes; ++bytes) {
     Columns columns;
-    columns.Add(0, SlotOf(0, bytes, 0), payload.data(), payload.data());
+    columns.Add(0, SlotOf(0, bytes, 0), 0, payload.data(), payload.data());
     View expected{static_cast<int32_t>(bytes), {}};
     std::memcpy(expected.rest, payload.data(), bytes);
     EXPECT_EQ(std::memcmp(&columns.views[0], &expected, sizeof(View)), 0)
@@ -129,7 +132,8 @@ TEST(ColumnsTest, LongPayloadsHavePrefixBufferAndOffset) {
   for (const uint64_t at : {0, 64, 1024}) {
     for (const uint64_t bytes : {13, 14, 64, 1000}) {
       Columns columns;
-      columns.Add(0, SlotOf(0, bytes, 0), payload.data() + at, payload.data());
+      columns.Add(0, SlotOf(0, bytes, 0), 0, payload.data() + at,
+                  payload.data());
       int32_t words[4];
       std::memcpy(words, &columns.views[0], sizeof words);
       EXPECT_EQ(words[0], static_cast<int32_t>(bytes));
@@ -147,7 +151,7 @@ TEST(ColumnsTest, EveryFieldStandsInItsColumn) {
   for (uint64_t i = 0; i < 100; ++i) {
     const uint32_t flags =
         (i % 3 == 0 ? wire::kHasStep : 0u) | (i % 5 < 2 ? wire::kHasLayer : 0u);
-    columns.Add(10 + i, SlotOf(i, 8, flags), payload, payload);
+    columns.Add(10 + i, SlotOf(i, 8, flags), UtcOf(i), payload, payload);
   }
   ASSERT_EQ(columns.rows(), 100u);
   ASSERT_EQ(columns.step_valid.size(), 13u);
@@ -160,7 +164,7 @@ TEST(ColumnsTest, EveryFieldStandsInItsColumn) {
     ASSERT_EQ(columns.site[i], slot.site);
     ASSERT_EQ(columns.layout[i], slot.layout);
     ASSERT_EQ(columns.boundary[i], slot.boundary);
-    ASSERT_EQ(columns.time[i], slot.time_ns);
+    ASSERT_EQ(columns.time[i], UtcOf(i));
     ASSERT_EQ(columns.crc[i], slot.crc);
     ASSERT_EQ(columns.step_valid[i / 8] >> i % 8 & 1, has_step);
     ASSERT_EQ(columns.layer_valid[i / 8] >> i % 8 & 1, has_layer);
@@ -173,8 +177,8 @@ TEST(ColumnsTest, EveryFieldStandsInItsColumn) {
     }
     ASSERT_EQ(columns.check[i],
               RowCheck(10 + i, slot.site, slot.layout, columns.step[i],
-                       columns.layer[i], slot.labels, slot.boundary,
-                       slot.time_ns, columns.flags[i], slot.crc, 8));
+                       columns.layer[i], slot.labels, slot.boundary, UtcOf(i),
+                       columns.flags[i], slot.crc, 8));
   }
 }
 
@@ -182,12 +186,12 @@ TEST(ColumnsTest, ClearForgetsRowsAndKeepsMemory) {
   const uint8_t payload[64] = {};
   Columns columns;
   for (uint64_t i = 0; i < 20; ++i) {
-    columns.Add(i, SlotOf(i, 8, wire::kHasStep), payload, payload);
+    columns.Add(i, SlotOf(i, 8, wire::kHasStep), 0, payload, payload);
   }
   const uint64_t* before = columns.seq.data();
   columns.Clear();
   EXPECT_EQ(columns.rows(), 0u);
-  columns.Add(50, SlotOf(5, 8, 0), payload, payload);
+  columns.Add(50, SlotOf(5, 8, 0), 0, payload, payload);
   EXPECT_EQ(columns.seq.data(), before);
   EXPECT_EQ(columns.rows(), 1u);
   EXPECT_EQ(columns.seq[0], 50u);

@@ -89,6 +89,48 @@ TEST_F(FlushTest, HalfTheRingMakesABatch) {
   EXPECT_FALSE(flow.queue().Pop(1, kForever).empty());
 }
 
+// What waits begins anywhere in the ring, goes over its end, and may end where
+// it begins.
+TEST_F(FlushTest, HalfTheRingCountsAcrossItsEnd) {
+  for (const uint32_t at : {0u, 1u, 31u, 32u, 33u, 63u}) {
+    for (const uint64_t records : {31u, 32u, 63u, 64u}) {
+      Flow flow(device_, {.bytes = 64 * 64, .slots = 1024},
+                {.linger_nanos = kForever}, {0, at});
+      program::Install(device_.block(), flow.ring().header());
+      for (uint64_t i = 0; i < records; ++i) RecordOne(device_, 0, i, 64);
+      ASSERT_GE(flow.drain().Turn(), 0);
+      EXPECT_EQ(flow.drain().queued() > 0, records >= 32)
+          << records << " from unit " << at;
+    }
+  }
+}
+
+// Room that nothing fits into before the end of the ring is taken too.
+TEST_F(FlushTest, PaddingCountsAsHalfTheRing) {
+  for (const uint32_t at : {48u, 50u}) {
+    Flow flow(device_, {.bytes = 64 * 64, .slots = 1024},
+              {.linger_nanos = kForever}, {0, at});
+    program::Install(device_.block(), flow.ring().header());
+    RecordOne(device_, 0, 0, 64 * 17);
+    ASSERT_GE(flow.drain().Turn(), 0);
+    EXPECT_EQ(flow.drain().queued(), at == 48 ? 1u : 0u);
+  }
+}
+
+TEST_F(FlushTest, EmptyRecordsTakeNothingOfTheRing) {
+  for (const uint32_t at : {0u, 63u}) {
+    Flow flow(device_, {.bytes = 64 * 64, .slots = 1024},
+              {.linger_nanos = kForever}, {0, at});
+    program::Install(device_.block(), flow.ring().header());
+    for (uint64_t i = 0; i < 100; ++i) RecordOne(device_, 0, i, 0);
+    ASSERT_GE(flow.drain().Turn(), 0);
+    EXPECT_EQ(flow.drain().queued(), 0u);
+    RecordOne(device_, 0, 100, 64 * 32);
+    ASSERT_GE(flow.drain().Turn(), 0);
+    EXPECT_EQ(flow.drain().queued(), 101u);
+  }
+}
+
 TEST_F(FlushTest, HalfTheSlotsMakeABatch) {
   Flow flow(device_, {.bytes = 1 << 20, .slots = 64},
             {.linger_nanos = kForever});

@@ -3,14 +3,17 @@
 // and what it costs to do nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,34 +45,70 @@ windows::WindowConfig Chunks(uint64_t bytes) {
 class HandLink final : public transfer::Link {
  public:
   bool in_place() const override { return false; }
+  int depth() const override { return depth_; }
+  void Prepare(uint8_t* staging, uint64_t bytes) override {
+    EXPECT_EQ(prepared_++, 0);
+    staging_ = staging;
+    staging_bytes_ = bytes;
+  }
+  void Attach() override {
+    EXPECT_EQ(prepared_, 1);
+    EXPECT_EQ(attached_++, 0);
+    if (fails_to_attach_) throw std::runtime_error("no such device");
+  }
   void Begin(uint8_t* to, const uint8_t* from, uint64_t bytes) override {
     if (begun_.fetch_add(1) >= fails_after_) {
       throw std::runtime_error("the link is down");
     }
-    to_ = to;
-    from_ = from;
-    bytes_ = bytes;
+    EXPECT_EQ(attached_, 1);
+    EXPECT_GE(to, staging_);
+    EXPECT_LE(to + bytes, staging_ + staging_bytes_);
+    under_way_.push_back({to, from, bytes});
+    EXPECT_LE(under_way_.size(), static_cast<size_t>(depth_));
   }
   int64_t Remaining() override {
-    if (!open_.load(std::memory_order_acquire)) return kMillisecond;
-    std::memcpy(to_, from_, bytes_);
+    if (landed_.load(std::memory_order_acquire) <= retired_) {
+      return kMillisecond;
+    }
+    const Transfer& oldest = under_way_.front();
+    if (oldest.bytes > 0) std::memcpy(oldest.to, oldest.from, oldest.bytes);
     return 0;
   }
+  void Retire() override {
+    under_way_.pop_front();
+    ++retired_;
+  }
 
+  void set_depth(int depth) { depth_ = depth; }
+  void FailToAttach() { fails_to_attach_ = true; }
   void FailAfter(uint64_t transfers) { fails_after_ = transfers; }
-  void Open(bool open = true) { open_.store(open, std::memory_order_release); }
+  void Open() { LandTo(~uint64_t{0}); }
+  // No more transfers land than so many in all.
+  void LandTo(uint64_t transfers) {
+    landed_.store(transfers, std::memory_order_release);
+  }
   uint64_t begun() const { return begun_; }
   void WaitForBegun(uint64_t transfers) const {
     while (begun_ < transfers) std::this_thread::yield();
   }
 
  private:
-  std::atomic<bool> open_{true};
+  struct Transfer {
+    uint8_t* to;
+    const uint8_t* from;
+    uint64_t bytes;
+  };
+  std::atomic<uint64_t> landed_{~uint64_t{0}};
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> fails_after_{~uint64_t{0}};
-  uint8_t* to_ = nullptr;
-  const uint8_t* from_ = nullptr;
-  uint64_t bytes_ = 0;
+  int depth_ = 1;
+  bool fails_to_attach_ = false;
+  int prepared_ = 0;
+  int attached_ = 0;
+  const uint8_t* staging_ = nullptr;
+  uint64_t staging_bytes_ = 0;
+  std::deque<Transfer> under_way_;
+  uint64_t retired_ = 0;
 };
 
 class LinkTest : public ::testing::Test {
@@ -109,7 +148,7 @@ class LinkTest : public ::testing::Test {
 
 TEST_F(LinkTest, APauseWaitsForTheTransferUnderWay) {
   Flow& flow = Start({.bytes = 4096, .slots = 16}, {.linger_nanos = 0});
-  link_->Open(false);
+  link_->LandTo(0);
   RecordOne(device_, 0, 0, 64);
   link_->WaitForBegun(1);
   RecordOne(device_, 0, 1, 64);
@@ -130,6 +169,93 @@ TEST_F(LinkTest, APauseWaitsForTheTransferUnderWay) {
   EXPECT_EQ(link_->begun(), 1u);
   flow.drain().Resume();
   EXPECT_EQ(flow.drain().Seal(kForever), 2u);
+}
+
+TEST_F(LinkTest, APauseWaitsForEveryTransferUnderWay) {
+  link_->set_depth(2);
+  Flow& flow = Start({.bytes = 4096, .slots = 16}, {.linger_nanos = 0});
+  link_->LandTo(0);
+  for (uint64_t i = 0; i < 2; ++i) {
+    RecordOne(device_, 0, i, 64);
+    link_->WaitForBegun(i + 1);
+  }
+  RecordOne(device_, 0, 2, 64);
+  std::atomic<bool> paused{false};
+  std::jthread pauser([&] {
+    flow.drain().Pause();
+    paused = true;
+  });
+  EXPECT_TRUE(flow.queue().Pop(1, 50 * kMillisecond).empty());
+  link_->LandTo(1);
+  EXPECT_EQ(flow.queue().Pop(1, kForever).size(), 1u);
+  EXPECT_TRUE(flow.queue().Pop(1, 50 * kMillisecond).empty());
+  EXPECT_FALSE(paused);
+  link_->Open();
+  pauser.join();
+  EXPECT_EQ(flow.drain().Seal(50 * kMillisecond), flow.drain().queued());
+  EXPECT_LE(flow.drain().queued(), 2u);
+  EXPECT_EQ(link_->begun(), 2u);
+  flow.drain().Resume();
+  EXPECT_EQ(flow.drain().Seal(kForever), 3u);
+}
+
+TEST_F(LinkTest, ASealWaitsForEveryTransferUnderWay) {
+  link_->set_depth(2);
+  Flow& flow = Start({.bytes = 4096, .slots = 16},
+                     {.batch_records = 1, .linger_nanos = kForever});
+  link_->LandTo(0);
+  for (uint64_t i = 0; i < 5; ++i) RecordOne(device_, 0, i, 64);
+  EXPECT_EQ(flow.drain().Seal(50 * kMillisecond), 0u);
+  EXPECT_EQ(link_->begun(), 2u) << "as deep as the link is, and no deeper";
+  for (uint64_t landed = 1; landed <= 5; ++landed) {
+    link_->LandTo(landed);
+    link_->WaitForBegun(std::min<uint64_t>(5, landed + 2));
+  }
+  EXPECT_EQ(flow.drain().Seal(kForever), 5u);
+  for (const Transfer& t : flow.drain().transfers().Read()) {
+    EXPECT_EQ(t.bytes, 64u);
+    EXPECT_LE(t.begin_ns, t.end_ns);
+  }
+  flow.Stop();
+  Checker checker;
+  checker.Run(flow.queue());
+  EXPECT_EQ(checker.records(), 5u);
+}
+
+// The second of two transfers is under way, or has just been refused.
+TEST_F(LinkTest, AFailureLosesNothingThatLanded) {
+  for (uint64_t fails = 0; fails < 8; ++fails) {
+    for (uint64_t back = 0; back < 2; ++back) {
+      const auto link = std::make_shared<HandLink>();
+      link->set_depth(2);
+      link->FailAfter(fails);
+      const uint64_t landed = fails < back ? 0 : fails - back;
+      link->LandTo(landed);
+      Device device;
+      Flow flow(device, {.bytes = 4096, .slots = 16},
+                {.batch_records = 1, .linger_nanos = kForever}, {0, 0},
+                {.link = link, .windows = {}});
+      flow.Start();
+      for (uint64_t i = 0; i < 10; ++i) RecordOne(device, 0, i, 100 + i);
+      EXPECT_EQ(flow.drain().Seal(kForever), landed);
+      EXPECT_NE(flow.drain().failure().text().find("down"), std::string::npos);
+      flow.Stop();
+      Checker checker;
+      checker.Run(flow.queue());
+      EXPECT_EQ(checker.records(), landed);
+      EXPECT_EQ(flow.drain().transfers().Read().size(), landed);
+    }
+  }
+}
+
+TEST_F(LinkTest, AThreadThatCannotAttachIsReported) {
+  link_->FailToAttach();
+  Flow& flow = Start({.bytes = 1024, .slots = 16, .stall_nanos = kForever}, {});
+  for (uint64_t i = 0; i < 20; ++i) RecordOne(device_, 0, i, 256);
+  EXPECT_GT(flow.lost(wire::kLostStalled), 0u);
+  EXPECT_EQ(flow.drain().Seal(kForever), 0u);
+  EXPECT_NE(flow.drain().failure().text().find("no such device"),
+            std::string::npos);
 }
 
 TEST_F(LinkTest, APauseEndsWhereTheLinkFails) {

@@ -91,19 +91,71 @@ TEST_F(WindowsTest, ARecordMovesOverSeveralWindows) {
 // The ring is smaller than what one period records: it has to be emptied
 // outside windows, again and again, until batching takes over for a while.
 TEST_F(WindowsTest, AFullRingForcesTransfersAndFallsBackForAWhile) {
+  for (const int depth : {1, 2}) {
+    SimulationOptions options = Options();
+    options.link.depth = depth;
+    options.drain.batch_bytes = 16u << 10;
+    options.ring.overflow = wire::Overflow::kDrop;  // nobody else could wait
+    options.ring.bytes = 128u << 10;
+    options.windows->capacity_flush_count_reset_interval = 4;
+    Simulation simulation(options);
+    simulation.Install(1, TwoWindows());
+    while (simulation.controller().mode() != Mode::kFallback) {
+      ASSERT_LT(simulation.boundaries().size(), 100u);
+      simulation.RunTo(simulation.boundaries().size());
+    }
+    simulation.set_backlog(false);
+    simulation.RunTo(simulation.boundaries().size() + 100);
+    EXPECT_EQ(simulation.controller().mode(), Mode::kActive);
+    simulation.Finish();
+  }
+}
+
+// A window has the link to itself, and forced transfers do not.
+TEST_F(WindowsTest, AWindowNeverHasTwoTransfersUnderWay) {
   SimulationOptions options = Options();
-  options.ring.overflow = wire::Overflow::kDrop;  // nobody else could wait here
+  options.link.depth = 2;
+  options.drain.batch_bytes = 16u << 10;
+  options.windows->chunk_bytes = 16u << 10;
   options.ring.bytes = 128u << 10;
-  options.windows->capacity_flush_count_reset_interval = 4;
+  options.windows->max_age_nanos = 20 * kMillisecond;
   Simulation simulation(options);
   simulation.Install(1, TwoWindows());
-  while (simulation.controller().mode() != Mode::kFallback) {
-    ASSERT_LT(simulation.boundaries().size(), 100u);
-    simulation.RunTo(simulation.boundaries().size());
+  simulation.RunTo(400);
+  const auto transfers = simulation.Transfers();
+  uint64_t granted = 0;
+  uint64_t together = 0;
+  for (size_t i = 1; i < transfers.size(); ++i) {
+    const Transfer& before = transfers[i - 1];
+    const Transfer& after = transfers[i];
+    ASSERT_LE(before.begin_ns, after.begin_ns);
+    ASSERT_LE(before.end_ns, after.end_ns);
+    const bool window = before.kind == TransferKind::kWindow ||
+                        after.kind == TransferKind::kWindow;
+    granted += window;
+    if (before.end_ns <= after.begin_ns) continue;
+    ++together;
+    ASSERT_FALSE(window) << i;
+    ASSERT_TRUE(i == 1 || transfers[i - 2].end_ns <= after.begin_ns) << i;
   }
-  simulation.set_backlog(false);
-  simulation.RunTo(simulation.boundaries().size() + 100);
+  EXPECT_GT(granted, 100u);
+  EXPECT_GT(together, 100u);
+  simulation.Finish();
+}
+
+// Batching keeps the link busy all the time until a pattern comes.
+TEST_F(WindowsTest, APatternIsSeenAmongTransfersUnderWay) {
+  SimulationOptions options = Options();
+  options.link.depth = 2;
+  options.drain.batch_bytes = 16u << 10;
+  Simulation simulation(options);
+  simulation.RunTo(20);
+  ASSERT_GT(simulation.Transfers().size(), 20u);
+  EXPECT_EQ(simulation.controller().mode(), Mode::kNoPattern);
+  simulation.Install(1, TwoWindows());
+  simulation.RunTo(40);
   EXPECT_EQ(simulation.controller().mode(), Mode::kActive);
+  EXPECT_EQ(simulation.Transfers().back().kind, TransferKind::kWindow);
   simulation.Finish();
 }
 
@@ -216,6 +268,7 @@ TEST_F(WindowsTest, AStalledDrainLearnsNothingWrong) {
 TEST_F(WindowsTest, TinyStagingAndRingsStayExact) {
   for (uint64_t ring : {256u, 1024u, 4096u}) {
     SimulationOptions options = Options();
+    options.link.depth = 2;
     options.ring.bytes = ring;
     options.ring.slots = 8;
     options.drain.staging_bytes = ring / 2;

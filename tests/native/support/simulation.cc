@@ -74,6 +74,7 @@ void Simulation::Fill() {
 
 void Simulation::Turn() {
   Fill();
+  ++turns_;
   const int64_t nanos = drain_->Turn();
   ASSERT_GE(nanos, 0) << drain_->failure().text();
   next_turn_ = now() + std::max<int64_t>(nanos, kMicrosecond);

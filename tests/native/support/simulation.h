@@ -69,6 +69,8 @@ class Simulation {
   // What was moved since `from`, in virtual time.
   std::vector<drain::Transfer> Transfers(int64_t from = 0) const;
   uint64_t recorded() const { return recorded_; }
+  // Turns the drain took.
+  uint64_t turns() const { return turns_; }
 
  private:
   void Step(int64_t most);
@@ -88,6 +90,7 @@ class Simulation {
   int64_t next_turn_ = 0;
   bool backlog_ = true;
   uint64_t recorded_ = 0;
+  uint64_t turns_ = 0;
 };
 
 // Nanoseconds of transfers inside and outside the windows of a pattern, and of
