@@ -21,108 +21,6 @@ namespace dmi::handlers {
 namespace {
 
 namespace ffi = xla::ffi;
-using wire::DType;
-
-template <typename T>
-T Read(const void* data) {
-  T value;
-  std::memcpy(&value, data, sizeof value);
-  return value;
-}
-
-uint64_t BitsOfDouble(double value) { return Read<uint64_t>(&value); }
-
-// bfloat16 is the upper half of a float32.
-float FromBFloat16(uint16_t half) {
-  const uint32_t bits = uint32_t{half} << 16;
-  return Read<float>(&bits);
-}
-
-// A scalar label as one 64-bit word: integers extended, floats as float64. A
-// u32[2] is a word already, low half first.
-bool LabelWord(const ffi::AnyBuffer& buffer, uint64_t& word) {
-  const void* data = buffer.untyped_data();
-  const auto dtype = static_cast<DType>(buffer.element_type());
-  const auto dims = buffer.dimensions();
-  if (dims.size() == 1 && dims[0] == 2 && dtype == DType::kU32) {
-    word = Read<uint64_t>(data);
-    return true;
-  }
-  if (dims.size() != 0) return false;
-  switch (dtype) {
-    case DType::kPred:
-    case DType::kU8:
-      word = Read<uint8_t>(data);
-      return true;
-    case DType::kU16:
-      word = Read<uint16_t>(data);
-      return true;
-    case DType::kU32:
-      word = Read<uint32_t>(data);
-      return true;
-    case DType::kU64:
-    case DType::kS64:
-    case DType::kF64:
-      word = Read<uint64_t>(data);
-      return true;
-    case DType::kS8:
-      word = static_cast<uint64_t>(int64_t{Read<int8_t>(data)});
-      return true;
-    case DType::kS16:
-      word = static_cast<uint64_t>(int64_t{Read<int16_t>(data)});
-      return true;
-    case DType::kS32:
-      word = static_cast<uint64_t>(int64_t{Read<int32_t>(data)});
-      return true;
-    case DType::kF32:
-      word = BitsOfDouble(Read<float>(data));
-      return true;
-    case DType::kF16:
-      word = BitsOfDouble(static_cast<double>(Read<_Float16>(data)));
-      return true;
-    case DType::kBF16:
-      word = BitsOfDouble(FromBFloat16(Read<uint16_t>(data)));
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Fills `labels` from the operands after x; `when` turns false where the call
-// says not to record this time.
-ffi::Error DecodeLabels(const RecordCall& call, ffi::RemainingArgs operands,
-                        program::RecordLabels& labels, bool& when) {
-  if (operands.size() != call.roles.size()) {
-    return ffi::Error::InvalidArgument("dmi_record: operands and roles differ");
-  }
-  for (size_t i = 0; i < call.roles.size(); ++i) {
-    // Only there to run this call after the one that made it.
-    if (call.roles[i] == '-') continue;
-    const auto operand = operands.get<ffi::AnyBuffer>(i);
-    if (operand.has_error()) return operand.error();
-    uint64_t word = 0;
-    if (!LabelWord(*operand, word)) {
-      return ffi::Error::InvalidArgument(
-          "dmi_record: a label must be a scalar or u32[2]");
-    }
-    switch (call.roles[i]) {
-      case 'w':
-        when = word != 0;
-        break;
-      case 's':
-        labels.step = static_cast<int64_t>(word);
-        labels.flags |= wire::kHasStep;
-        break;
-      case 'l':
-        labels.layer = static_cast<int64_t>(word);
-        labels.flags |= wire::kHasLayer;
-        break;
-      default:
-        labels.words[call.roles[i] - '0'] = word;
-    }
-  }
-  return ffi::Error::Success();
-}
 
 ffi::Error RecordInstantiate(int64_t site, int64_t layout,
                              std::string_view site_descriptor,
@@ -142,13 +40,15 @@ ffi::Error RecordExecute(int32_t ordinal, int64_t site, int64_t layout,
                          ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
   const RecordCall call =
       DecodeRecordCall(site, layout, roles, multi, recorders);
-  program::RecordLabels labels;
-  bool when = true;
-  if (ffi::Error error = DecodeLabels(call, operands, labels, when);
+  program::LabelOperands label_operands;
+  if (ffi::Error error = FindLabels(call, operands, label_operands);
       error.failure()) {
     return error;
   }
-  if (!when) return ffi::Error::Success();
+  program::RecordLabels labels;
+  if (!program::DecodeLabels(label_operands, labels)) {
+    return ffi::Error::Success();
+  }
   wire::ControlBlock* control = program::ControlTable::Host().Find(ordinal);
   if (control == nullptr) {
     program::CountOrphan();
@@ -271,11 +171,12 @@ void* Pointer(XLA_FFI_Handler* handler) {
 
 std::vector<Registration> HostRegistrations() {
   return {
-      {"dmi_record", "cpu", Pointer(kRecordInstantiate), Pointer(kRecord)},
-      {"dmi_advance", "cpu", nullptr, Pointer(kAdvance)},
-      {"dmi_step", "cpu", nullptr, Pointer(kStep)},
-      {"dmi_gate", "cpu", nullptr, Pointer(kGate)},
-      {"dmi_noop", "cpu", nullptr, Pointer(kNoop)},
+      {"dmi_record", "cpu", Pointer(kRecordInstantiate), nullptr,
+       Pointer(kRecord)},
+      {"dmi_advance", "cpu", nullptr, nullptr, Pointer(kAdvance)},
+      {"dmi_step", "cpu", nullptr, nullptr, Pointer(kStep)},
+      {"dmi_gate", "cpu", nullptr, nullptr, Pointer(kGate)},
+      {"dmi_noop", "cpu", nullptr, nullptr, Pointer(kNoop)},
   };
 }
 

@@ -30,6 +30,33 @@ RecordCall DecodeRecordCall(int64_t site, int64_t layout,
   return call;
 }
 
+ffi::Error FindLabels(const RecordCall& call, ffi::RemainingArgs operands,
+                      program::LabelOperands& labels) {
+  if (operands.size() != call.roles.size()) {
+    return ffi::Error::InvalidArgument("dmi_record: operands and roles differ");
+  }
+  for (size_t i = 0; i < call.roles.size(); ++i) {
+    // Only there to run this call after the one that made it.
+    if (call.roles[i] == '-') continue;
+    const auto operand = operands.get<ffi::AnyBuffer>(i);
+    if (operand.has_error()) return operand.error();
+    const auto dtype = static_cast<wire::DType>(operand->element_type());
+    const auto dims = operand->dimensions();
+    const bool word =
+        dims.size() == 1 && dims[0] == 2 && dtype == wire::DType::kU32;
+    if (!word && (dims.size() != 0 || !program::IsLabelType(dtype))) {
+      return ffi::Error::InvalidArgument(
+          "dmi_record: a label must be a scalar or u32[2]");
+    }
+    if (labels.count == program::LabelOperands::kMost) {
+      return ffi::Error::InvalidArgument("dmi_record: too many labels");
+    }
+    labels.at[labels.count++] = {operand->untyped_data(), dtype, call.roles[i],
+                                 word};
+  }
+  return ffi::Error::Success();
+}
+
 ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
                               std::string_view site_descriptor,
                               std::string_view layout_descriptor,

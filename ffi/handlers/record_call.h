@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "program/labels.h"
 #include "program/record.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -30,6 +31,11 @@ struct RecordCall {
 RecordCall DecodeRecordCall(int64_t site, int64_t layout,
                             std::string_view roles, int64_t multi,
                             xla::ffi::Span<const int64_t> recorders);
+
+// The operands after x that are labels.
+xla::ffi::Error FindLabels(const RecordCall& call,
+                           xla::ffi::RemainingArgs operands,
+                           program::LabelOperands& labels);
 
 // The instantiate stage: checks the attributes and registers the descriptors
 // in the site table.

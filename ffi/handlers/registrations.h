@@ -12,11 +12,15 @@ namespace dmi::handlers {
 struct Registration {
   const char* name;
   const char* platform;  // as XLA spells it: "cpu" or "CUDA"
-  void* instantiate;  // XLA_FFI_Handler*, nullptr where there is no such stage
-  void* execute;      // XLA_FFI_Handler*
+  // XLA_FFI_Handler*, nullptr where there is no such stage.
+  void* instantiate;
+  void* initialize;
+  void* execute;
 };
 
 std::vector<Registration> HostRegistrations();
+// Only where CUDA was built.
+std::vector<Registration> CudaRegistrations();
 
 // What a built handler says of itself when XLA asks.
 struct HandlerMetadata {

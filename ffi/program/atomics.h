@@ -3,12 +3,16 @@
 //
 // The layouts hold plain integers because host and device share them; every
 // concurrent access goes through these functions, so the memory order stands
-// beside the access. Host form; the device form has the same names.
+// beside the access. The device form has the same names.
 #ifndef DMI_PROGRAM_ATOMICS_H_
 #define DMI_PROGRAM_ATOMICS_H_
 
-#include <atomic>
 #include <cstdint>
+
+#if defined(__CUDA_ARCH__)
+#include "program/atomics_ptx.h"
+#else
+#include <atomic>
 
 namespace dmi::program {
 
@@ -78,5 +82,7 @@ void ReplaceRelease(T& word, T expected, T desired) {
 }
 
 }  // namespace dmi::program
+
+#endif  // __CUDA_ARCH__
 
 #endif  // DMI_PROGRAM_ATOMICS_H_

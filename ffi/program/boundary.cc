@@ -8,6 +8,7 @@
 #include "program/host_signals.h"
 #include "program/inside.h"
 #include "program/ring_clock.h"
+#include "program/stamp.h"
 
 namespace dmi::program {
 
@@ -15,34 +16,12 @@ using wire::BoundaryStamp;
 using wire::ControlBlock;
 using wire::RingHeader;
 
-namespace {
-
-// Returns the progress after one more boundary. A counter at its end stays
-// there: it must not carry into the version.
-uint64_t Advance(ControlBlock& control) {
-  uint64_t seen = LoadRelaxed(control.progress);
-  while (wire::CounterOf(seen) != wire::kCounterMask) {
-    if (CompareExchangeAcqRel(control.progress, seen, seen + 1)) {
-      return seen + 1;
-    }
-  }
-  return seen;
-}
-
-}  // namespace
-
 void AdvanceBoundary(ControlBlock& control) {
   const Inside inside(control);
   RingHeader* ring = inside.ring();
   if (ring == nullptr) return;
-  const uint64_t progress = Advance(control);
-  const uint64_t number = AddRelaxed(ring->boundary_count, uint64_t{1});
-  BoundaryStamp& stamp = reinterpret_cast<BoundaryStamp*>(
-      ring->boundaries)[number % wire::kBoundaryLogSize];
-  StoreRelaxed(stamp.tag, uint64_t{0});
-  StoreRelease(stamp.progress, progress);
-  StoreRelease(stamp.time_ns, UtcNow(*ring));
-  StoreRelease(stamp.tag, number + 1);
+  const uint64_t progress = NextProgress(control);
+  StampBoundary(*ring, progress, UtcNow(*ring));
   // A drain that has not yet said how far it wants to sleep looks by itself.
   if (progress >= LoadRelaxed(ring->wake_progress)) {
     reinterpret_cast<HostSignals*>(ring->signals)->WakeDrain();
@@ -51,8 +30,7 @@ void AdvanceBoundary(ControlBlock& control) {
 
 void SetAmbientStep(ControlBlock& control, wire::ProgramKind kind, int64_t step,
                     uint64_t flags) {
-  StoreRelaxed(control.ambient[kind].step, step);
-  StoreRelaxed(control.ambient[kind].flags, flags);
+  StoreAmbientStep(control, kind, step, flags);
 }
 
 std::vector<BoundaryStamp> ReadBoundaries(const RingHeader& ring,

@@ -9,7 +9,9 @@
 
 #include <cstdint>
 
+#include "program/atomics.h"
 #include "wire/control.h"
+#include "wire/host_device.h"
 
 namespace dmi::program {
 
@@ -18,7 +20,7 @@ struct GateChange {
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   // The packed form programs carry; kNone changes nothing.
-  static GateChange Unpack(uint32_t word) {
+  DMI_HOST_DEVICE static GateChange Unpack(uint32_t word) {
     return {word >> 1, (word & 1) != 0};
   }
 
@@ -27,14 +29,26 @@ struct GateChange {
 };
 
 // Whether a record of the site is skipped. Called by programs on every record.
-bool GateIsClosed(const wire::ControlBlock& control, uint32_t index,
-                  wire::ProgramKind kind);
+DMI_HOST_DEVICE inline bool GateIsClosed(const wire::ControlBlock& control,
+                                         uint32_t index,
+                                         wire::ProgramKind kind) {
+  const auto* gates = reinterpret_cast<const uint32_t*>(control.gates);
+  return (LoadRelaxed(gates[index]) & 1u << kind) != 0;
+}
 
 // Opens or closes a gate for one kind of program. Called by a program of that
 // kind, or by the control thread while no such program can be in flight. An
 // index out of range changes nothing.
-void SetGate(wire::ControlBlock& control, GateChange change,
-             wire::ProgramKind kind);
+DMI_HOST_DEVICE inline void SetGate(wire::ControlBlock& control,
+                                    GateChange change, wire::ProgramKind kind) {
+  if (change.index >= wire::kMaxSites) return;
+  uint32_t& gate = reinterpret_cast<uint32_t*>(control.gates)[change.index];
+  if (change.closed) {
+    OrRelaxed(gate, 1u << kind);
+  } else {
+    AndRelaxed(gate, ~(1u << kind));
+  }
+}
 
 }  // namespace dmi::program
 

@@ -7,6 +7,7 @@
 
 #include "program/atomics.h"
 #include "wire/control.h"
+#include "wire/host_device.h"
 
 namespace dmi::program {
 
@@ -19,26 +20,33 @@ namespace dmi::program {
 // were they counted, however briefly, Uninstall might never see a count of 0.
 class Inside {
  public:
-  explicit Inside(wire::ControlBlock& control) : control_(control) {
+  DMI_HOST_DEVICE explicit Inside(wire::ControlBlock& control)
+      : control_(control) {
     if (LoadRelaxed(control_.ring) == 0) return;
     AddSeqCst(control_.in_flight, uint64_t{1});
     counted_ = true;
     ring_ = reinterpret_cast<wire::RingHeader*>(LoadSeqCst(control_.ring));
   }
-  ~Inside() { Leave(); }
+  DMI_HOST_DEVICE ~Inside() { Leave(); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 
   // After this the ring itself may be gone at any time; what was reserved in it
   // stays until it is published.
-  void Leave() {
+  DMI_HOST_DEVICE void Leave() {
     // Release: what was written to the ring comes before its owner's free.
-    if (counted_) AddAcqRel(control_.in_flight, ~uint64_t{0});
+    if (counted_) LeaveFor(control_);
     counted_ = false;
   }
 
+  // Somebody else leaves, by LeaveFor.
+  DMI_HOST_DEVICE void Stay() { counted_ = false; }
+  DMI_HOST_DEVICE static void LeaveFor(wire::ControlBlock& control) {
+    AddAcqRel(control.in_flight, ~uint64_t{0});
+  }
+
   // nullptr where no ring is installed.
-  wire::RingHeader* ring() const { return ring_; }
+  DMI_HOST_DEVICE wire::RingHeader* ring() const { return ring_; }
 
  private:
   wire::ControlBlock& control_;

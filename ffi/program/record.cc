@@ -12,6 +12,7 @@
 #include "program/gates.h"
 #include "program/host_signals.h"
 #include "program/inside.h"
+#include "program/reserve.h"
 #include "program/ring_clock.h"
 
 namespace dmi::program {
@@ -32,50 +33,6 @@ HostSignals& SignalsOf(const RingHeader& ring) {
   return *reinterpret_cast<HostSignals*>(ring.signals);
 }
 
-wire::SiteCounters& CountersOf(const RingHeader& ring, uint32_t index) {
-  return reinterpret_cast<wire::SiteCounters*>(ring.sites)[index];
-}
-
-struct Taken {
-  bool ok;
-  uint32_t sequence;
-  uint32_t position;
-  Cursor next;
-};
-
-// Tries to advance the head by `units`. The tail is first taken from the
-// producers' cached copy: the real one is a bus round trip away on a device.
-//
-// Every tail is loaded after the head it is compared with. While the head
-// stays, which the exchange sees to, the tail is less than a lap behind it,
-// however long a producer sleeps in between; where the head moved, neither a
-// free nor a full ring is believed.
-Taken TryReserve(RingHeader& ring, uint32_t units) {
-  uint64_t head = LoadAcquire(ring.head);
-  while (true) {
-    // Acquire: the drain has read the span before it is written again.
-    const uint64_t cached = LoadAcquire(ring.cached_tail);
-    wire::Reservation where = wire::Reserve(
-        wire::Unpack(head), wire::Unpack(cached), units, ring.extent);
-    if (!where.fits) {
-      const uint64_t tail = LoadAcquire(ring.tail);
-      // Never back to an older tail.
-      if (tail != cached) ReplaceRelease(ring.cached_tail, cached, tail);
-      where = wire::Reserve(wire::Unpack(head), wire::Unpack(tail), units,
-                            ring.extent);
-    }
-    if (!where.fits) {
-      const uint64_t now = LoadAcquire(ring.head);
-      if (now == head) return {false, 0, 0, {}};
-      head = now;
-      continue;
-    }
-    if (CompareExchangeAcquire(ring.head, head, wire::Pack(where.next))) {
-      return {true, wire::Unpack(head).sequence, where.start, where.next};
-    }
-  }
-}
-
 // Waits for space as the ring's policy says. On failure `reason` says why. Kept
 // out of the way of the records that find space.
 [[gnu::cold, gnu::noinline]] Taken WaitAndReserve(RingHeader& ring,
@@ -91,7 +48,7 @@ Taken TryReserve(RingHeader& ring, uint32_t units) {
   if (LoadRelaxed(ring.exhausted) != 0) return taken;
   const auto waited =
       SignalsOf(ring).WaitForSpace(kind == wire::kMultiDevice, [&] {
-        taken = TryReserve(ring, units);
+        taken = TryReserve(ring, ring.tail, units);
         return taken.ok;
       });
   if (waited == HostSignals::Waited::kClosed) reason = wire::kLostClosed;
@@ -99,27 +56,6 @@ Taken TryReserve(RingHeader& ring, uint32_t units) {
     StoreRelaxed(ring.exhausted, uint64_t{1});
   }
   return taken;
-}
-
-void Publish(const RingHeader& ring, const ControlBlock& control,
-             const RecordSite& site, const RecordLabels& labels,
-             const Taken& taken, uint64_t bytes, uint32_t crc) {
-  Slot& slot = reinterpret_cast<Slot*>(
-      ring.slots)[taken.sequence & (ring.extent.slots - 1)];
-  slot.position = uint64_t{taken.position} * wire::kPayloadUnit;
-  slot.bytes = bytes;
-  slot.site = site.site;
-  slot.layout = site.layout;
-  slot.step = labels.step;
-  slot.layer = labels.layer;
-  for (uint32_t i = 0; i < wire::kMaxLabels; ++i) {
-    slot.labels[i] = labels.words[i];
-  }
-  slot.boundary = wire::CounterOf(LoadRelaxed(control.progress));
-  slot.time_ns = UtcNow(ring);
-  slot.flags = labels.flags | (ring.checksum ? wire::kHasCrc : 0u);
-  slot.crc = crc;
-  StoreRelease(slot.publication, wire::PublicationOf(taken.sequence));
 }
 
 // The drain looks by itself every few milliseconds; it is woken only when what
@@ -152,26 +88,12 @@ void PrefetchNext(const RingHeader& ring, Cursor next, uint64_t bytes) {
 void RecordInto(Inside& inside, ControlBlock& control, const RecordSite& site,
                 RecordLabels labels, const void* payload, uint64_t bytes) {
   RingHeader& ring = *inside.ring();
-  const wire::AmbientStep& ambient = control.ambient[site.kind];
-  const uint64_t ambient_flags = LoadRelaxed(ambient.flags);
-  if (ambient_flags & wire::kAmbientPaused) return;
-  if (!(labels.flags & wire::kHasStep) &&
-      (ambient_flags & wire::kAmbientHasStep)) {
-    labels.step = LoadRelaxed(ambient.step);
-    labels.flags |= wire::kHasStep | wire::kStepIsAmbient;
-  }
+  if (!Admit(control, ring, site, labels, bytes)) return;
   wire::SiteCounters& counters = CountersOf(ring, site.index);
-  const uint64_t units = wire::UnitsFor(bytes);
-  if (units > ring.extent.units / 2 || bytes > wire::kMaxRecordBytes) {
-    AddRelaxed(counters.lost[wire::kLostTooLarge], uint64_t{1});
-    return;
-  }
+  const auto units = static_cast<uint32_t>(wire::UnitsFor(bytes));
   wire::LossReason reason{};
-  Taken taken = TryReserve(ring, static_cast<uint32_t>(units));
-  if (!taken.ok) {
-    taken =
-        WaitAndReserve(ring, site.kind, static_cast<uint32_t>(units), reason);
-  }
+  Taken taken = TryReserve(ring, ring.tail, units);
+  if (!taken.ok) taken = WaitAndReserve(ring, site.kind, units, reason);
   if (!taken.ok) {
     AddRelaxed(counters.lost[reason], uint64_t{1});
     return;
@@ -189,11 +111,15 @@ void RecordInto(Inside& inside, ControlBlock& control, const RecordSite& site,
   uint32_t crc = 0;
   if (ring.checksum) {
     crc = base::CopyWithCrc32c(to, payload, bytes, streaming);
+    labels.flags |= wire::kHasCrc;
   } else {
     base::Copy(to, payload, bytes, streaming);
   }
   PrefetchNext(ring, taken.next, bytes);
-  Publish(ring, control, site, labels, taken, bytes, crc);
+  Slot& slot = SlotOf(ring, taken.sequence);
+  Describe(slot, control, site, labels, taken, bytes);
+  slot.crc = crc;
+  Publish(slot, taken.sequence, UtcNow(ring));
   if (wakes) SignalsOf(ring).WakeDrain();
 }
 

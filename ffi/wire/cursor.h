@@ -20,13 +20,8 @@
 
 #include <cstdint>
 
+#include "wire/host_device.h"
 #include "wire/slot.h"
-
-#if defined(__CUDACC__)
-#define DMI_HOST_DEVICE __host__ __device__
-#else
-#define DMI_HOST_DEVICE
-#endif
 
 namespace dmi::wire {
 

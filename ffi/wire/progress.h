@@ -8,18 +8,23 @@
 
 #include <cstdint>
 
+#include "wire/host_device.h"
+
 namespace dmi::wire {
 
 inline constexpr int kCounterBits = 48;
 inline constexpr uint64_t kCounterMask = (uint64_t{1} << kCounterBits) - 1;
 
-constexpr uint64_t PackProgress(uint16_t version, uint64_t counter) {
+DMI_HOST_DEVICE constexpr uint64_t PackProgress(uint16_t version,
+                                                uint64_t counter) {
   return uint64_t{version} << kCounterBits | (counter & kCounterMask);
 }
-constexpr uint16_t VersionOf(uint64_t word) {
+DMI_HOST_DEVICE constexpr uint16_t VersionOf(uint64_t word) {
   return static_cast<uint16_t>(word >> kCounterBits);
 }
-constexpr uint64_t CounterOf(uint64_t word) { return word & kCounterMask; }
+DMI_HOST_DEVICE constexpr uint64_t CounterOf(uint64_t word) {
+  return word & kCounterMask;
+}
 
 // One boundary as the program stamped it. `tag` is the stamp's own index plus
 // one, written last with release order, so a reader sees whether the stamp was

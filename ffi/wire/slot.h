@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "wire/host_device.h"
+
 namespace dmi::wire {
 
 inline constexpr uint64_t kPublishedBit = uint64_t{1} << 63;
@@ -65,7 +67,7 @@ static_assert(offsetof(Slot, layer) == 64);
 static_assert(offsetof(Slot, labels) == 72);
 static_assert(offsetof(Slot, layout) == 104);
 
-constexpr uint64_t PublicationOf(uint32_t sequence) {
+DMI_HOST_DEVICE constexpr uint64_t PublicationOf(uint32_t sequence) {
   return kPublishedBit | sequence;
 }
 

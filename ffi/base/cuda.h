@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA runtime, every return code checked.
+//
+// What owns something frees it without a word: it may be gone with its context
+// already. Everything else throws CudaError.
+#ifndef DMI_BASE_CUDA_H_
+#define DMI_BASE_CUDA_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace dmi::base {
+
+class CudaError : public std::runtime_error {
+ public:
+  CudaError(cudaError_t code, const std::string& what);
+  cudaError_t code() const { return code_; }
+
+ private:
+  cudaError_t code_;
+};
+
+// "cudaMalloc of 3 bytes: cudaErrorMemoryAllocation (out of memory)"
+std::string CudaMessage(cudaError_t code, const std::string& what);
+
+// `what`: the call and what it was for.
+inline void CheckCuda(cudaError_t code, const char* what) {
+  if (code != cudaSuccess) [[unlikely]]
+    throw CudaError(code, what);
+}
+
+// While it lives, the thread's calls go to a device, and may allocate whatever
+// captures other threads are in.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = -1;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// For a thread of our own: the same until it ends.
+void StayOnDevice(int ordinal);
+
+// Waits for no other stream, not even the default one; before others where both
+// have something to do, and in a hardware queue of its own.
+class CudaStream {
+ public:
+  CudaStream();  // on the current device
+  ~CudaStream() { cudaStreamDestroy(stream_); }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+  void Wait() const {
+    CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaEvent {
+ public:
+  CudaEvent();
+  ~CudaEvent() { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void Record(const CudaStream& stream) {
+    CheckCuda(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
+  }
+  bool Passed() const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Zeroed memory of the current device.
+class DeviceMemory {
+ public:
+  // Throws CudaError with the numbers where it does not fit. The zeros are
+  // there once `stream` has got so far.
+  DeviceMemory(uint64_t bytes, const CudaStream& stream, const char* what);
+  ~DeviceMemory() { cudaFree(data_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // Of the device; nothing for the host to read.
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// Keeps host memory in place and makes it visible to every device. The memory
+// is the caller's.
+class Pinned {
+ public:
+  Pinned(void* data, uint64_t bytes, const char* what);
+  ~Pinned() { cudaHostUnregister(data_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+  // The same memory as the current device addresses it.
+  template <typename T>
+  T* on_device() const {
+    void* data = nullptr;
+    CheckCuda(cudaHostGetDevicePointer(&data, data_, 0),
+              "cudaHostGetDevicePointer");
+    return static_cast<T*>(data);
+  }
+
+ private:
+  void* const data_;
+};
+
+}  // namespace dmi::base
+
+#endif  // DMI_BASE_CUDA_H_
