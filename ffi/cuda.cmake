@@ -41,10 +41,21 @@ function(dmi_find_nvcc)
 endfunction()
 
 set(DMI_CUDA_WHY_NOT "")
+set(DMI_CUDA_HANDLERS "")
 if(DMI_CUDA STREQUAL "FAKE")
-  message(FATAL_ERROR "DMI_CUDA=FAKE is for tests, and not wired up")
-elseif(NOT EXISTS ${PROJECT_SOURCE_DIR}/ffi/program/kernels.cu)
-  set(DMI_CUDA_WHY_NOT "this version has no CUDA operations yet")
+  # For tests: the kernels run on threads of the host.
+  add_subdirectory(${PROJECT_SOURCE_DIR}/tests/native/fake_cuda fake_cuda)
+  if(NOT TARGET dmi_fake_cuda)
+    message(FATAL_ERROR "DMI_CUDA=FAKE needs cuda_runtime_api.h of a toolkit")
+  endif()
+  set_source_files_properties(ffi/program/kernels.cu PROPERTIES
+    LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+  target_sources(dmi_core PRIVATE ffi/program/kernels.cu)
+  target_link_libraries(dmi_core PUBLIC dmi_fake_cuda)
+  target_compile_definitions(dmi_core PUBLIC DMI_CUDA=1 DMI_CUDA_EMULATED=1)
+  set(DMI_CUDA_HANDLERS
+    ffi/handlers/cuda.cc tests/native/fake_cuda/handlers.cc)
+  set(DMI_CUDA_WHY_NOT "kernels are emulated")
 elseif(DMI_CUDA STREQUAL "OFF")
   set(DMI_CUDA_WHY_NOT "switched off by DMI_CUDA=OFF when this was built")
 else()
@@ -68,6 +79,15 @@ else()
   else()
     set(DMI_CUDA_WHY_NOT "no nvcc was found when this was built")
   endif()
+endif()
+if(NOT DMI_CUDA_WHY_NOT OR DMI_CUDA STREQUAL "FAKE")
+  target_sources(dmi_core PRIVATE
+    ffi/base/cuda.cc
+    ffi/program/device_table.cc
+    ffi/ring/clock_fit.cc
+    ffi/ring/cuda_control.cc
+    ffi/ring/cuda_ring.cc
+    ffi/transfer/cuda_link.cc)
 endif()
 if(DMI_CUDA_WHY_NOT AND DMI_CUDA STREQUAL "ON")
   message(FATAL_ERROR "DMI_CUDA=ON, but ${DMI_CUDA_WHY_NOT}")
@@ -97,3 +117,5 @@ target_compile_options(dmi_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
   -Werror=all-warnings --resource-usage --no-compress
   -Xptxas=-warn-spills,-warn-lmem-usage
   -Xcompiler=-Wall,-Wextra,-Werror>)
+target_link_libraries(dmi_core PUBLIC dmi_cuda)
+set(DMI_CUDA_HANDLERS ffi/handlers/cuda.cc)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import importlib.metadata
+import os
 import secrets
 import time
 from typing import Any
@@ -54,6 +55,7 @@ class Session:
         devices: tuple[jax.Device, ...],
     ) -> None:
         ops.register()
+        _check_devices(chosen, devices)
         self.settings = chosen
         self.devices = devices
         self.hung = False
@@ -73,7 +75,22 @@ class Session:
             )
 
     def _capture(self, s: settings.Settings, device: jax.Device) -> _native.Capture:
+        try:
+            return self._native_capture(s, device)
+        except RuntimeError as error:
+            share = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75")
+            raise errors.CaptureError(
+                f"no ring on {device}: {error}. A ring of ring_bytes={s.ring_bytes}"
+                " lies on the device beside the pool of XLA, which takes"
+                f" XLA_PYTHON_CLIENT_MEM_FRACTION={share} of its memory; lower one of"
+                " the two."
+            ) from error
+
+    def _native_capture(
+        self, s: settings.Settings, device: jax.Device
+    ) -> _native.Capture:
         return _native.Capture(
+            platform=device.platform,
             ordinal=_compat.handler_ordinal(device),
             device=device.id,
             ring_bytes=s.ring_bytes,
@@ -96,7 +113,9 @@ class Session:
         control.prepare_fences(self.devices)
         for device in jax.local_devices():
             ordinal = _compat.handler_ordinal(device)
-            _native.deselect(ordinal, device.id, device not in self.devices)
+            _native.deselect(
+                device.platform, ordinal, device.id, device not in self.devices
+            )
         try:
             joining.open_sink(self._sink, _run_info(self.settings, self.devices))
             self.pump.start()
@@ -234,6 +253,22 @@ class Session:
 
     def _sync(self) -> None:
         getattr(self._sink, "sync", self._sink.flush)()
+
+
+def _check_devices(s: settings.Settings, devices: tuple[jax.Device, ...]) -> None:
+    """Raises where the settings and the devices do not go together."""
+    if all(device.platform == "cpu" for device in devices):
+        return
+    if s.link is not None:
+        raise errors.DmiValueError(
+            f"link={s.link!r} simulates the way from a device to the host; {devices[0]}"
+            " has a real one. Leave link out, or capture on CPU devices."
+        )
+    if s.staging_bytes < s.ring_bytes // 2:
+        raise errors.DmiValueError(
+            f"staging_bytes={s.staging_bytes} holds less than the largest record, half"
+            f" of ring_bytes={s.ring_bytes}; make it at least that."
+        )
 
 
 def sink_of(run: Any, sink: sinks.Sink | None, s: settings.Settings) -> sinks.Sink:

@@ -2,7 +2,8 @@
 // The CUDA runtime, every return code checked.
 //
 // What owns something frees it without a word: it may be gone with its context
-// already. Everything else throws CudaError.
+// already. In a forked child, which has no device, it does nothing. Everything
+// else throws CudaError.
 #ifndef DMI_BASE_CUDA_H_
 #define DMI_BASE_CUDA_H_
 
@@ -11,6 +12,8 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+
+#include "base/fork.h"
 
 namespace dmi::base {
 
@@ -54,7 +57,9 @@ void StayOnDevice(int ordinal);
 class CudaStream {
  public:
   CudaStream();  // on the current device
-  ~CudaStream() { cudaStreamDestroy(stream_); }
+  ~CudaStream() {
+    if (!InForkedChild()) cudaStreamDestroy(stream_);
+  }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
@@ -70,7 +75,9 @@ class CudaStream {
 class CudaEvent {
  public:
   CudaEvent();
-  ~CudaEvent() { cudaEventDestroy(event_); }
+  ~CudaEvent() {
+    if (!InForkedChild()) cudaEventDestroy(event_);
+  }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
@@ -89,7 +96,9 @@ class DeviceMemory {
   // Throws CudaError with the numbers where it does not fit. The zeros are
   // there once `stream` has got so far.
   DeviceMemory(uint64_t bytes, const CudaStream& stream, const char* what);
-  ~DeviceMemory() { cudaFree(data_); }
+  ~DeviceMemory() {
+    if (!InForkedChild()) cudaFree(data_);
+  }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -108,7 +117,9 @@ class DeviceMemory {
 class Pinned {
  public:
   Pinned(void* data, uint64_t bytes, const char* what);
-  ~Pinned() { cudaHostUnregister(data_); }
+  ~Pinned() {
+    if (!InForkedChild()) cudaHostUnregister(data_);
+  }
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
 

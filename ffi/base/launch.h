@@ -8,13 +8,28 @@
 #ifndef DMI_BASE_LAUNCH_H_
 #define DMI_BASE_LAUNCH_H_
 
-#if defined(DMI_CUDA_EMULATED)
-#include "fake_cuda/launch.h"
-#else
-
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+
+#if defined(DMI_CUDA_EMULATED)
+
+#include "fake_cuda/launch.h"
+
+namespace dmi::base {
+
+// Threads of the host take the place of those of a block.
+inline constexpr uint32_t kBlockThreads = 4;
+
+using fake_cuda::Launch;
+using fake_cuda::NanoSleep;
+inline int64_t DeviceNanos() {
+  return static_cast<int64_t>(fake_cuda::DeviceNanos());
+}
+
+}  // namespace dmi::base
+
+#else
 
 #define DMI_SHARED(type, name) __shared__ type name
 

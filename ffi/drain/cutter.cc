@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "program/atomics.h"
 
 namespace dmi::drain {
@@ -13,6 +14,14 @@ namespace {
 
 // Offsets inside a batch are 32-bit.
 constexpr uint64_t kMostBatchSpan = std::numeric_limits<int32_t>::max();
+
+// A device leaves checksums to the host: the first to have the bytes at hand.
+wire::Slot WithCrc(const wire::Slot& slot, const uint8_t* payload) {
+  wire::Slot checked = slot;
+  checked.flags |= wire::kHasCrc;
+  checked.crc = base::Crc32c(payload, slot.bytes, 0);
+  return checked;
+}
 
 }  // namespace
 
@@ -53,7 +62,12 @@ uint64_t Cutter::CutBatch(uint64_t end, const Mover& mover) {
     const uint64_t span_then =
         static_cast<uint64_t>(payload - base) + slot.bytes;
     if (wrapped || full || span_then > kMostBatchSpan) break;
-    columns->Add(next, slot, ring_->UtcNanos(slot.time_ns), payload, base);
+    wire::Slot checked;
+    const bool unchecked =
+        ring_->header().checksum && !(slot.flags & wire::kHasCrc);
+    if (unchecked) checked = WithCrc(slot, payload);
+    columns->Add(next, unchecked ? checked : slot,
+                 ring_->UtcNanos(slot.time_ns), payload, base);
     span = span_then;
     ring_span = slot.position + slot.bytes - ring_start;
     bytes += slot.bytes;

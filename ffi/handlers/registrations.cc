@@ -23,6 +23,18 @@ HandlerMetadata MetadataOf(void* handler) {
           metadata.api_version.minor_version, metadata.traits};
 }
 
+std::vector<Registration> Registrations() {
+#if defined(DMI_CUDA_EMULATED)
+  return EmulatedRegistrations();
+#else
+  std::vector<Registration> all = HostRegistrations();
+#if defined(DMI_CUDA)
+  for (const Registration& one : CudaRegistrations()) all.push_back(one);
+#endif
+  return all;
+#endif
+}
+
 int32_t FfiApiMajor() { return XLA_FFI_API_MAJOR; }
 int32_t FfiApiMinor() { return XLA_FFI_API_MINOR; }
 

@@ -21,6 +21,11 @@ struct Registration {
 std::vector<Registration> HostRegistrations();
 // Only where CUDA was built.
 std::vector<Registration> CudaRegistrations();
+// The same handlers for devices of the host, their kernels emulated; for tests.
+std::vector<Registration> EmulatedRegistrations();
+
+// Of every platform of this build.
+std::vector<Registration> Registrations();
 
 // What a built handler says of itself when XLA asks.
 struct HandlerMetadata {

@@ -54,21 +54,22 @@ cudaError_t LaunchGates(const WordsArguments& call, cudaStream_t stream);
 // Ends after everything before it.
 cudaError_t LaunchFence(cudaStream_t stream);
 
-// What the host does to a control block. Answers go to the mirror.
+// What the host does to a control block.
 enum class ControlAction : uint32_t {
   kMake,       // its gates lie behind it
   kInstall,    // value: DeviceRing*
   kUninstall,  // answers how many producers are inside
-  kProgress,   // value: the word
+  kProgress,   // value: the word, which is the answer too
   kStep,       // value: the step, flags
   kGate,       // value: index, flags: whether it closes
   kAdvance,    // a boundary
   kDeselect,   // value
-  kClock,      // answers the time of the device
+  kClock,      // answers the time of the device, ns
+  kClockStep,  // answers the smallest step of that time
 };
 struct ControlArguments {
   wire::ControlBlock* control;
-  wire::DeviceMirror* mirror;  // nullptr where nothing answers
+  uint64_t* answer;  // in host memory; nullptr where nothing answers
   ControlAction action;
   wire::ProgramKind kind;
   uint64_t value;

@@ -17,14 +17,17 @@
 
 #include "program/atomics.h"
 #include "program/boundary.h"
-#include "program/control_table.h"
-#include "program/gates.h"
-#include "program/record.h"
 #include "program/site_table.h"
 #include "python/binders.h"
 #include "python/convert.h"
 #include "python/windows.h"
+#include "ring/control.h"
 #include "transfer/simulated_link.h"
+
+#if defined(DMI_CUDA)
+#include "ring/cuda_ring.h"
+#include "transfer/cuda_link.h"
+#endif
 
 namespace nb = nanobind;
 
@@ -44,28 +47,46 @@ nb::dict ByReason(const uint64_t lost[wire::kLossReasons]) {
 
 // Losses on the control block of a device, which outlives every ring.
 nb::dict ControlLosses(int64_t device) {
-  uint64_t lost[wire::kLossReasons] = {};
-  if (const auto* control = program::ControlTable::Host().FindDevice(device)) {
-    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-      lost[i] = program::LoadRelaxed(control->lost[i]);
-    }
+  const ring::Control* control = ring::FindControl(device);
+  return control == nullptr ? nb::dict() : ByReason(control->Lost().data());
+}
+
+// `platform` as JAX calls it.
+ring::Control& ControlNamed(const std::string& platform, int32_t ordinal,
+                            int64_t device) {
+#if defined(DMI_CUDA_EMULATED)
+  constexpr bool kEmulated = true;
+#else
+  constexpr bool kEmulated = false;
+#endif
+  const bool host = platform == "cpu" && !kEmulated;
+  return ring::ControlOf(host ? ring::Platform::kHost : ring::Platform::kCuda,
+                         ordinal, device);
+}
+
+std::shared_ptr<transfer::Link> LinkTo([[maybe_unused]] const ring::Ring& ring,
+                                       [[maybe_unused]] int32_t ordinal) {
+#if defined(DMI_CUDA)
+  if (dynamic_cast<const ring::CudaRing*>(&ring) != nullptr) {
+    return std::make_shared<transfer::CudaLink>(ordinal);
   }
-  return ByReason(lost);
+#endif
+  return std::make_shared<transfer::HostLink>();
 }
 
 // Everything of one device and run. The control thread calls what changes it;
 // counters may be read by any thread.
 class Capture {
  public:
-  Capture(int32_t ordinal, int64_t device, uint64_t ring_bytes,
-          uint32_t ring_slots, const std::string& overflow,
+  Capture(const std::string& platform, int32_t ordinal, int64_t device,
+          uint64_t ring_bytes, uint32_t ring_slots, const std::string& overflow,
           double stall_seconds, bool checksum, uint64_t batch_bytes,
           uint32_t batch_records, double linger_seconds,
           std::shared_ptr<batch::BatchQueue> queue, uint64_t staging_bytes,
           std::shared_ptr<transfer::SimulatedLink> link,
           const ManualClock* clock, const windows::WindowConfig* windows)
       : clock_(clock ? clock->time : nullptr),
-        control_(*program::ControlTable::Host().Ensure(ordinal, device)) {
+        control_(ControlNamed(platform, ordinal, device)) {
     ring::RingOptions ring;
     ring.bytes = ring_bytes;
     ring.slots = ring_slots;
@@ -76,12 +97,12 @@ class Capture {
     ring.wake_records = batch_records;
     ring.wake_bytes = batch_bytes;
     if (clock_) ring.clock = &clock_->word();
-    ring_ = std::make_shared<ring::Ring>(ring);
+    ring_ = control_.MakeRing(ring);
     drain::DrainParts parts;
-    if (link) parts.link = std::move(link);
+    parts.link = link ? std::move(link) : LinkTo(*ring_, ordinal);
     if (clock_) parts.time = clock_;
     if (windows != nullptr) parts.windows = *windows;
-    parts.progress = &control_.progress;
+    parts.progress = &control_.ProgressOf(*ring_);
     drain_ = std::make_unique<drain::Drain>(
         ring_, device,
         drain::DrainOptions{batch_bytes, batch_records, Nanos(linger_seconds),
@@ -96,22 +117,15 @@ class Capture {
 
   // Lets records in. Without a thread the caller takes turns itself.
   void Start(bool thread) {
-    program::StoreRelaxed(control_.progress, uint64_t{0});
-    for (uint32_t kind = 0; kind < wire::kProgramKinds; ++kind) {
-      program::SetAmbientStep(control_, static_cast<wire::ProgramKind>(kind), 0,
-                              0);
-    }
-    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-      lost_before_[i] = program::LoadRelaxed(control_.lost[i]);
-    }
+    lost_before_ = control_.Lost();
     if (thread) drain_->Start();
-    program::Install(control_, ring_->header());
+    control_.Install(ring_);
   }
 
   // Sets the step of programs of several devices from the host; only while no
   // such program can be in flight.
   void SetMultiDeviceStep(int64_t step, bool has_step, bool recording) {
-    program::SetAmbientStep(control_, wire::kMultiDevice, step,
+    control_.SetAmbientStep(wire::kMultiDevice, step,
                             (has_step ? wire::kAmbientHasStep : 0u) |
                                 (recording ? 0u : wire::kAmbientPaused));
   }
@@ -121,8 +135,7 @@ class Capture {
   void SetGates(const std::vector<uint32_t>& indices, bool closed) {
     for (const uint32_t index : indices) {
       for (uint32_t kind = 0; kind < wire::kProgramKinds; ++kind) {
-        program::SetGate(control_, {index, closed},
-                         static_cast<wire::ProgramKind>(kind));
+        control_.SetGate({index, closed}, static_cast<wire::ProgramKind>(kind));
       }
     }
   }
@@ -133,11 +146,7 @@ class Capture {
 
   // No producer is left, and every record is queued, once this returns.
   void Stop() {
-    // By now the ring of another capture may be in its place.
-    if (program::LoadRelaxed(control_.ring) ==
-        reinterpret_cast<uint64_t>(&ring_->header())) {
-      program::Uninstall(control_);
-    }
+    control_.Uninstall(*ring_);
     drain_->Stop();
   }
 
@@ -148,35 +157,31 @@ class Capture {
 
   // Losses since Start, by reason, over all sites.
   nb::dict Lost() const {
-    uint64_t lost[wire::kLossReasons] = {};
-    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-      lost[i] = program::LoadRelaxed(control_.lost[i]) - lost_before_[i];
-    }
-    const auto add = [&](size_t site) {
+    ring::Losses lost = control_.Lost();
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i)
+      lost[i] -= lost_before_[i];
+    const size_t sites = program::SiteTable::Get().Sites().size();
+    const auto add = [&](const wire::SiteCounters& counters) {
       for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-        lost[i] += program::LoadRelaxed(counters()[site].lost[i]);
+        lost[i] += counters.lost[i];
       }
     };
-    const size_t sites = program::SiteTable::Get().Sites().size();
-    for (size_t site = 0; site < sites; ++site) add(site);
-    add(program::SiteTable::kSharedIndex);
-    return ByReason(lost);
+    for (const auto& counters : ring_->Counters(0, sites)) add(counters);
+    add(ring_->Counters(program::SiteTable::kSharedIndex, 1).front());
+    return ByReason(lost.data());
   }
 
   // {site id: (records that took a sequence, {reason: lost})}
   nb::dict BySite() const {
     const std::vector<uint64_t> sites = program::SiteTable::Get().Sites();
+    const auto counters = ring_->Counters(0, sites.size());
     nb::dict result;
     for (size_t site = 0; site < sites.size(); ++site) {
-      uint64_t lost[wire::kLossReasons];
-      uint64_t any = program::LoadRelaxed(counters()[site].recorded);
-      const uint64_t recorded = any;
-      for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-        lost[i] = program::LoadRelaxed(counters()[site].lost[i]);
-        any += lost[i];
-      }
+      uint64_t any = counters[site].recorded;
+      for (const uint64_t lost : counters[site].lost) any += lost;
       if (any == 0) continue;
-      result[nb::cast(sites[site])] = nb::make_tuple(recorded, ByReason(lost));
+      result[nb::cast(sites[site])] = nb::make_tuple(
+          counters[site].recorded, ByReason(counters[site].lost));
     }
     return result;
   }
@@ -214,7 +219,7 @@ class Capture {
   uint64_t SuspendWindows() {
     controller().Suspend();
     const uint64_t counter =
-        wire::CounterOf(program::LoadAcquire(control_.progress));
+        wire::CounterOf(program::LoadAcquire(control_.ProgressOf(*ring_)));
     SetProgress(0, counter);
     return counter;
   }
@@ -225,7 +230,7 @@ class Capture {
   }
   windows::WindowController& controller() { return *drain_->controller(); }
 
-  void AdvanceBoundary() { program::AdvanceBoundary(control_); }
+  void AdvanceBoundary() { control_.AdvanceBoundary(); }
 
   nb::list Transfers() const {
     static constexpr const char* kKinds[] = {"batch", "forced", "window"};
@@ -241,19 +246,14 @@ class Capture {
 
  private:
   void SetProgress(uint16_t version, uint64_t counter) {
-    program::StoreRelease(control_.progress,
-                          wire::PackProgress(version, counter));
-    ring_->signals().WakeDrain();
-  }
-  const wire::SiteCounters* counters() const {
-    return reinterpret_cast<const wire::SiteCounters*>(ring_->header().sites);
+    control_.SetProgress(*ring_, wire::PackProgress(version, counter));
   }
 
   const std::shared_ptr<base::ManualTime> clock_;  // the ring points into it
-  wire::ControlBlock& control_;
+  ring::Control& control_;
   std::shared_ptr<ring::Ring> ring_;
   std::unique_ptr<drain::Drain> drain_;
-  uint64_t lost_before_[wire::kLossReasons] = {};
+  ring::Losses lost_before_{};
 };
 
 }  // namespace
@@ -261,14 +261,14 @@ class Capture {
 void BindDrain(nb::module_& module) {
   nb::class_<Capture>(module, "Capture",
                       "Ring and drain of one device for one run.")
-      .def(nb::init<int32_t, int64_t, uint64_t, uint32_t, const std::string&,
-                    double, bool, uint64_t, uint32_t, double,
-                    std::shared_ptr<batch::BatchQueue>, uint64_t,
+      .def(nb::init<const std::string&, int32_t, int64_t, uint64_t, uint32_t,
+                    const std::string&, double, bool, uint64_t, uint32_t,
+                    double, std::shared_ptr<batch::BatchQueue>, uint64_t,
                     std::shared_ptr<transfer::SimulatedLink>,
                     const ManualClock*, const windows::WindowConfig*>(),
-           nb::kw_only(), nb::arg("ordinal"), nb::arg("device"),
-           nb::arg("ring_bytes"), nb::arg("ring_slots"), nb::arg("overflow"),
-           nb::arg("stall_seconds"), nb::arg("checksum"),
+           nb::kw_only(), nb::arg("platform"), nb::arg("ordinal"),
+           nb::arg("device"), nb::arg("ring_bytes"), nb::arg("ring_slots"),
+           nb::arg("overflow"), nb::arg("stall_seconds"), nb::arg("checksum"),
            nb::arg("batch_bytes"), nb::arg("batch_records"),
            nb::arg("linger_seconds"), nb::arg("queue"),
            nb::arg("staging_bytes") = 0, nb::arg("link").none() = nb::none(),
@@ -309,7 +309,10 @@ void BindDrain(nb::module_& module) {
       .def_prop_ro("pinned",
                    [](const Capture& c) { return c.drain().pinned(); })
       .def_prop_ro("failure",
-                   [](const Capture& c) { return c.drain().failure().text(); })
+                   [](const Capture& c) {
+                     const std::string text = c.drain().failure().text();
+                     return text.empty() ? c.drain().ring().failure() : text;
+                   })
       .def_prop_ro(
           "clock_offset",
           [](const Capture& c) {
@@ -350,12 +353,12 @@ void BindDrain(nb::module_& module) {
              "Records of a device that fired while it had no ring, by reason.");
   module.def(
       "deselect",
-      [](int32_t ordinal, int64_t device, bool deselected) {
-        program::StoreRelaxed(
-            program::ControlTable::Host().Ensure(ordinal, device)->deselected,
-            uint64_t{deselected});
+      [](const std::string& platform, int32_t ordinal, int64_t device,
+         bool deselected) {
+        ControlNamed(platform, ordinal, device).Deselect(deselected);
       },
-      nb::arg("ordinal"), nb::arg("device"), nb::arg("deselected"),
+      nb::arg("platform"), nb::arg("ordinal"), nb::arg("device"),
+      nb::arg("deselected"),
       "Records of a deselected device are neither kept nor counted.");
 }
 

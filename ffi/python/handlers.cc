@@ -21,10 +21,13 @@ namespace {
 
 nb::dict Registrations() {
   nb::dict platforms;
-  for (const auto& target : handlers::HostRegistrations()) {
+  for (const auto& target : handlers::Registrations()) {
     nb::dict stages;
     if (target.instantiate != nullptr) {
       stages["instantiate"] = nb::capsule(target.instantiate);
+    }
+    if (target.initialize != nullptr) {
+      stages["initialize"] = nb::capsule(target.initialize);
     }
     stages["execute"] = nb::capsule(target.execute);
     if (!platforms.contains(target.platform)) {
@@ -37,13 +40,17 @@ nb::dict Registrations() {
 
 nb::dict Metadata() {
   nb::dict targets;
-  for (const auto& target : handlers::HostRegistrations()) {
+  for (const auto& target : handlers::Registrations()) {
     const auto metadata = handlers::MetadataOf(target.execute);
     nb::dict entry;
     entry["platform"] = target.platform;
     entry["traits"] = metadata.traits;
     entry["api"] = nb::make_tuple(metadata.api_major, metadata.api_minor);
-    targets[target.name] = entry;
+    // A name stands once per platform.
+    std::string name = target.name;
+    if (targets.contains(name.c_str()))
+      name += std::string("@") + target.platform;
+    targets[name.c_str()] = entry;
   }
   return targets;
 }

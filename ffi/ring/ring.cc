@@ -42,6 +42,7 @@ uint32_t SlotsOf(uint32_t slots) {
 }  // namespace
 
 Pages::Pages(uint64_t bytes, bool huge) : size_(bytes) {
+  if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -54,12 +55,20 @@ Pages::~Pages() {
   if (data_ != nullptr) munmap(data_, size_);
 }
 
-Ring::Ring(const RingOptions& options)
-    : payload_(uint64_t{UnitsOf(options.bytes)} * wire::kPayloadUnit, true),
+Ring::Ring(const RingOptions& options, Payload payload)
+    : header_page_(kHeaderBytes, false),
+      payload_(payload == Payload::kHere
+                   ? uint64_t{UnitsOf(options.bytes)} * wire::kPayloadUnit
+                   : 0,
+               true),
       slots_(SlotsOf(options.slots) * sizeof(wire::Slot), false),
-      sites_(wire::kMaxSites * sizeof(wire::SiteCounters), false),
+      sites_(payload == Payload::kHere
+                 ? wire::kMaxSites * sizeof(wire::SiteCounters)
+                 : 0,
+             false),
       boundaries_(wire::kBoundaryLogSize * sizeof(wire::BoundaryStamp), false),
-      signals_(options.stall_nanos) {
+      signals_(options.stall_nanos),
+      header_(*reinterpret_cast<wire::RingHeader*>(header_page_.data())) {
   const uint32_t units = UnitsOf(options.bytes);
   const uint64_t wake_units =
       std::min<uint64_t>(wire::UnitsFor(options.wake_bytes), units / 2);
@@ -79,6 +88,20 @@ Ring::Ring(const RingOptions& options)
                              : base::UtcNanos() - options.clock->load();
   header_.wake_progress = ~uint64_t{0};
   header_.signals = reinterpret_cast<uint64_t>(&signals_);
+}
+
+std::vector<wire::SiteCounters> Ring::Counters(size_t first,
+                                               size_t count) const {
+  const auto* all =
+      reinterpret_cast<const wire::SiteCounters*>(header_.sites) + first;
+  std::vector<wire::SiteCounters> counters(count);
+  for (size_t site = 0; site < count; ++site) {
+    counters[site].recorded = program::LoadRelaxed(all[site].recorded);
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+      counters[site].lost[i] = program::LoadRelaxed(all[site].lost[i]);
+    }
+  }
+  return counters;
 }
 
 const wire::Slot& Ring::slot(uint64_t sequence) const {

@@ -9,6 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "program/atomics.h"
 #include "program/host_signals.h"
@@ -54,34 +56,56 @@ class Pages {
   uint64_t populated_ = 0;
 };
 
+// How well the clock of a device is known. ns.
+struct ClockState {
+  int64_t error = 0;  // of the last calibration, at most
+  int64_t step = 0;   // the smallest the clock makes
+  double drift = 0;   // of the host's clock against it
+};
+
 class Ring {
  public:
-  // Throws std::bad_alloc or std::invalid_argument.
-  explicit Ring(const RingOptions& options);
+  // One of the host. Throws std::bad_alloc or std::invalid_argument.
+  explicit Ring(const RingOptions& options) : Ring(options, Payload::kHere) {}
+  virtual ~Ring() = default;
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
+  // What the drain sees of the ring.
   wire::RingHeader& header() { return header_; }
   const wire::RingHeader& header() const { return header_; }
   program::HostSignals& signals() { return signals_; }
 
   // Any thread: the cursor up to which records are reserved, packed.
-  uint64_t Head() const { return program::LoadAcquire(header_.head); }
+  virtual uint64_t Head() const { return program::LoadAcquire(header_.head); }
   // Any thread: whether a producer waits for space.
-  bool somebody_waits() const { return signals_.somebody_waits(); }
+  virtual bool somebody_waits() const { return signals_.somebody_waits(); }
   // Nothing will be freed any more: ends every wait, now and later.
-  void GiveUp() { signals_.GiveUp(); }
+  virtual void GiveUp() { signals_.GiveUp(); }
+  // Any thread: the counters of `count` sites from `first` on.
+  virtual std::vector<wire::SiteCounters> Counters(size_t first,
+                                                   size_t count) const;
 
   // What records and boundaries are stamped with, on the clock of the drain.
-  int64_t HostNanos(int64_t stamp) const {
+  virtual int64_t HostNanos(int64_t stamp) const {
     return stamp - header_.clock_offset;
   }
   // And in UTC.
-  int64_t UtcNanos(int64_t stamp) const { return stamp; }
+  virtual int64_t UtcNanos(int64_t stamp) const { return stamp; }
+  // Called by the drain, often.
+  virtual void Tick() {}
+  virtual ClockState clock() const { return {}; }
+  // Any thread: what went wrong with the device, or "".
+  virtual std::string failure() const { return ""; }
 
   const wire::Slot& slot(uint64_t sequence) const;
-  const uint8_t* payload() const { return payload_.data(); }
-  uint64_t payload_bytes() const { return payload_.size(); }
+  // Where a link finds it.
+  const uint8_t* payload() const {
+    return reinterpret_cast<const uint8_t*>(header_.payload);
+  }
+  uint64_t payload_bytes() const {
+    return uint64_t{header_.extent.units} * wire::kPayloadUnit;
+  }
 
   // Called by the drain, which has reached this record and this unit: brings
   // pages ahead of them into memory. Costs nothing once the whole ring is
@@ -103,13 +127,27 @@ class Ring {
   // Payload bytes out on lease.
   uint64_t pinned() const { return leases_.pinned(); }
 
+ protected:
+  static constexpr uint64_t kHeaderBytes = 4096;
+
+  enum class Payload { kHere, kElsewhere };
+
+  // Elsewhere, whoever derives sets `payload` and `sites`, and has the rest of
+  // the header's page.
+  Ring(const RingOptions& options, Payload payload);
+
+  uint8_t* header_page() const { return header_page_.data(); }
+  const Pages& slots() const { return slots_; }
+  const Pages& boundaries() const { return boundaries_; }
+
  private:
+  Pages header_page_;
   Pages payload_;
   Pages slots_;
   Pages sites_;
   Pages boundaries_;
-  program::HostSignals signals_;
-  wire::RingHeader header_{};
+  mutable program::HostSignals signals_;
+  wire::RingHeader& header_;
   Leases<wire::Cursor> leases_;
 };
 

@@ -34,8 +34,9 @@ struct alignas(64) DeviceMirror {
   uint64_t waiting;   // producers that wait for space
   // Written by the control thread and the drain.
   alignas(64) uint64_t ended;  // RingEnd
-  // Written by control kernels, for the thread that launched them.
+  // Written by control kernels, for the threads that launched them.
   alignas(64) uint64_t answer;
+  uint64_t clock;
 };
 
 struct alignas(64) DeviceRing {

@@ -57,6 +57,7 @@ class VirtualCapture:
         self._queue = _native.BatchQueue()
         self._device = jax.local_devices()[0]
         self._capture = _native.Capture(
+            platform="cpu",
             ordinal=_compat.handler_ordinal(self._device),
             device=self._device.id,
             ring_bytes=ring_bytes,

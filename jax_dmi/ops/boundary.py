@@ -103,7 +103,9 @@ def _lowering(ctx, *operands, role, spec):
     platforms = _compat.lowering_platforms(ctx)
     through, rank = _smallest(ctx.avals_in)
     values = list(operands)
-    if rank > 0 and platforms == ("cuda",):
+    in_place = rank == 0 or platforms != ("cuda",)
+    if not in_place:
+        # A constant of its own, which is no buffer to be written to.
         through, rank = len(values), 0
         values.append(_compat.constant(np.uint32(0)))
     values = _compat.tie(values)
@@ -112,15 +114,15 @@ def _lowering(ctx, *operands, role, spec):
         after = []
         if platforms == ("cpu",):
             after = [call for value in operands for call in _compat.calls_before(value)]
-        values[through] = _emit(role, [values[through], *after])[0]
+        values[through] = _emit(role, [values[through], *after], in_place)[0]
     else:
         values[through] = partition.call(
             [values[through]],
             [rank],
             place,
             place.manual,
-            ["boundary", int(role)],
-            lambda local, layout: _emit(role, local),
+            ["boundary", int(role), in_place],
+            lambda local, layout: _emit(role, local, in_place),
         )[0]
     values = _compat.tie(values)
     return [
@@ -129,14 +131,14 @@ def _lowering(ctx, *operands, role, spec):
     ]
 
 
-def _emit(role, operands):
-    """Emits the call that counts, in place on the first operand."""
+def _emit(role, operands, in_place):
+    """Emits the call that counts, and returns its first operand."""
     return _compat.ffi_call(
         "dmi_advance",
         operands,
         [operands[0].type],
         {"role": np.int64(role)},
-        aliases={0: 0},
+        aliases={0: 0} if in_place else None,
     )
 
 

@@ -29,6 +29,7 @@ def _program():
 
 def _capture(queue: _native.BatchQueue) -> _native.Capture:
     return _native.Capture(
+        platform="cpu",
         ordinal=_DEVICE.local_hardware_id or 0,
         device=_DEVICE.id,
         ring_bytes=4096,

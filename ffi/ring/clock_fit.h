@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the clock of a device and that of the host.
+#ifndef DMI_RING_CLOCK_FIT_H_
+#define DMI_RING_CLOCK_FIT_H_
+
+#include <cstdint>
+
+namespace dmi::ring {
+
+// A device's time read between two looks at the host's clock. ns.
+struct ClockReading {
+  int64_t device;
+  int64_t host_before;
+  int64_t host_after;
+
+  int64_t host() const { return host_before + (host_after - host_before) / 2; }
+  int64_t width() const { return host_after - host_before; }
+};
+
+// The host's time as a straight line over the device's: through the newest good
+// reading, with the slope from a reading some time before it. One thread.
+class ClockFit {
+ public:
+  explicit ClockFit(const ClockReading& first)
+      : older_(first), newest_(first), narrowest_(first.width()) {}
+
+  // Ignores a reading much wider than the narrowest one: something came
+  // between.
+  void Add(const ClockReading& reading);
+
+  int64_t HostOf(int64_t device) const;
+  // The host's clock against the device's: 0.0 = as fast.
+  double drift() const { return drift_; }
+  // The most that HostOf was wrong by where the newest reading was taken.
+  int64_t error() const { return newest_.width() / 2; }
+
+ private:
+  ClockReading older_;
+  ClockReading newest_;
+  int64_t narrowest_;
+  double drift_ = 0;
+};
+
+}  // namespace dmi::ring
+
+#endif  // DMI_RING_CLOCK_FIT_H_
