@@ -131,6 +131,7 @@ void Drain::Loop() {
       }
     }
     ring_->PopulateAhead(cutter_.cut(), cutter_.reached_unit());
+    ring_->Tick();
     if (nanos < kSpin) {
       std::this_thread::yield();
       continue;
@@ -218,7 +219,8 @@ int64_t Drain::SleepUntilDue(int64_t now) const {
         open ? std::clamp(*open / 8, kOpenSleep, kLongestSleep) : kLongestSleep;
     const int64_t left =
         waiting ? windows_->config().max_age_nanos - AgeOfOldest(now) : most;
-    return std::min(std::clamp(left, kShortestSleep, most), pace_.confining);
+    return std::min(std::clamp(left, kShortestSleep, most),
+                    waiting ? pace_.confining : pace_.waiting);
   }
   const int64_t due = waiting
                           ? std::clamp(options_.linger_nanos - AgeOfOldest(now),

@@ -12,7 +12,7 @@ namespace dmi::transfer {
 struct Pace {
   int64_t idle = 20'000'000;
   int64_t waiting = 20'000'000;    // while records wait
-  int64_t confining = 20'000'000;  // while transfers keep to windows
+  int64_t confining = 20'000'000;  // while records wait for a window
 };
 
 // Belongs to the thread that drives the drain, but for Prepare. Transfers land
