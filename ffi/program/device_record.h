@@ -36,21 +36,34 @@ __device__ inline wire::DeviceMirror& MirrorOf(const wire::DeviceRing& ring) {
 }
 
 // The times at which nothing was freed are charged to the budget once, however
-// many producers wait: by the one that first sees the tail move.
+// many producers wait: by the one that moves the time they count from, after it
+// has seen the tail move.
 __device__ inline bool BudgetIsSpent(wire::DeviceRing& ring, uint64_t now) {
   const auto budget = static_cast<uint64_t>(ring.stall_nanos);
-  const uint64_t since = LoadRelaxed(ring.quiet_since);
-  uint64_t seen = LoadRelaxed(ring.seen_tail);
+  // Before the time that counting begins at: whoever sees that some time was
+  // charged must not count it again.
+  const uint64_t spent = LoadAcquire(ring.spent);
+  uint64_t since = LoadRelaxed(ring.quiet_since);
+  const uint64_t until = now > since ? now : since;
+  const uint64_t quiet = until - since;
   const uint64_t tail = LoadRelaxed(MirrorOf(ring).ring.tail);
-  const uint64_t quiet = now > since ? now - since : 0;
-  if (tail != seen) {
-    if (CompareExchangeAcqRel(ring.seen_tail, seen, tail)) {
-      if (quiet > budget / 20) AddRelaxed(ring.spent, quiet);
-      StoreRelaxed(ring.quiet_since, now);
-    }
-    return false;
+  if (tail == LoadRelaxed(ring.seen_tail)) return spent + quiet >= budget;
+  if (CompareExchangeAcqRel(ring.quiet_since, since, until)) {
+    if (quiet > budget / 20) AddAcqRel(ring.spent, quiet);
+    StoreRelaxed(ring.seen_tail, tail);
   }
-  return LoadRelaxed(ring.spent) + quiet >= budget;
+  return false;
+}
+
+// Counts a producer in that begins to wait. Where nobody waited, the time that
+// is charged begins now; whoever sees somebody wait sees that time too. Both
+// additions read the latest count.
+__device__ inline void BeginToWait(wire::DeviceRing& ring, uint64_t now) {
+  uint64_t since = LoadRelaxed(ring.quiet_since);
+  while (since < now && AddAcqRel(ring.waiting, uint64_t{0}) == 0 &&
+         !CompareExchangeAcqRel(ring.quiet_since, since, now)) {
+  }
+  AddAcqRel(ring.waiting, uint64_t{1});
 }
 
 // Waits for space as the ring's policy says. On failure `reason` says why.
@@ -67,10 +80,7 @@ __device__ inline Taken WaitAndReserve(wire::DeviceRing& ring,
   if (LoadRelaxed(ring.ring.exhausted) != 0) return taken;
   wire::DeviceMirror& mirror = MirrorOf(ring);
   const auto begin = static_cast<uint64_t>(base::DeviceNanos());
-  if (AddRelaxed(ring.waiting, uint64_t{1}) == 0) {
-    StoreRelaxed(ring.quiet_since, begin);
-    StoreRelaxed(ring.seen_tail, LoadRelaxed(mirror.ring.tail));
-  }
+  BeginToWait(ring, begin);
   MirrorLatest(ring.waiting, mirror.waiting);
   while (true) {
     taken = TryReserve(ring.ring, mirror.ring.tail, units);
