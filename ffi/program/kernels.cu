@@ -127,8 +127,9 @@ __global__ void Control(ControlArguments call) {
       StoreRelease(*call.answer, LoadSeqCst(control.in_flight));
       break;
     case ControlAction::kProgress:
+      // A program may pass a boundary meanwhile.
       StoreRelaxed(control.progress, call.value);
-      StoreRelease(*call.answer, call.value);
+      MirrorLatest(control.progress, *call.answer);
       break;
     case ControlAction::kStep:
       StoreAmbientStep(control, call.kind, static_cast<int64_t>(call.value),
