@@ -3,7 +3,7 @@
 //
 // System-scope instructions of the same orders, because the host reads and
 // writes some of the words. Only sequential consistency reaches no further than
-// the device: both sides of it always run there.
+// the device: both sides of it always run there. See docs/memory-model.md.
 #ifndef DMI_PROGRAM_ATOMICS_PTX_H_
 #define DMI_PROGRAM_ATOMICS_PTX_H_
 
