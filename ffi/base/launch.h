@@ -14,7 +14,7 @@
 
 #if defined(DMI_CUDA_EMULATED)
 
-#include "fake_cuda/launch.h"
+#include <fake_cuda/launch.h>
 
 namespace dmi::base {
 

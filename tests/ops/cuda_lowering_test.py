@@ -15,7 +15,7 @@ from jax_dmi import spec as capture_spec
 
 _X = np.ones((8, 8), np.float32)
 _CALL = re.compile(
-    r'custom_call @(\w+)\(([^)]*)\) \{.*?mhlo\.backend_config = \{(.*?)\}, '
+    r"custom_call @(\w+)\(([^)]*)\) \{.*?mhlo\.backend_config = \{(.*?)\}, "
     r"operand_layouts.*\} : \(([^)]*)\) -> (.*)"
 )
 
