@@ -23,8 +23,10 @@ OnDevice::OnDevice(int ordinal) {
   CheckCuda(cudaGetDevice(&before_), "cudaGetDevice");
   if (before_ == ordinal) before_ = -1;
   if (before_ >= 0) CheckCuda(cudaSetDevice(ordinal), "cudaSetDevice");
-  CheckCuda(cudaThreadExchangeStreamCaptureMode(&mode_),
-            "cudaThreadExchangeStreamCaptureMode");
+  const cudaError_t code = cudaThreadExchangeStreamCaptureMode(&mode_);
+  if (code == cudaSuccess) return;
+  if (before_ >= 0) cudaSetDevice(before_);
+  throw CudaError(code, "cudaThreadExchangeStreamCaptureMode");
 }
 
 OnDevice::~OnDevice() {

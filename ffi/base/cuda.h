@@ -67,6 +67,13 @@ class CudaStream {
   void Wait() const {
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
+  // Whether everything so far is done.
+  bool Idle() const {
+    const cudaError_t code = cudaStreamQuery(stream_);
+    if (code == cudaErrorNotReady) return false;
+    CheckCuda(code, "cudaStreamQuery");
+    return true;
+  }
 
  private:
   cudaStream_t stream_ = nullptr;

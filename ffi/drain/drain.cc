@@ -170,6 +170,7 @@ void Drain::CutWhatLanded() noexcept {
 int64_t Drain::Turn(bool everything) {
   try {
     if (!std::exchange(attached_, true)) link_->Attach();
+    ring_->Tick();
     if (Scan()) Work(everything);
     if (failure_.count() == 0) return SleepNanos(time_->Now());
   } catch (const std::exception& error) {

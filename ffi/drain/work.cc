@@ -144,7 +144,7 @@ uint64_t Drain::Progress() const {
 }
 
 void Drain::Log(const Flight& flight, uint64_t bytes) {
-  const int64_t offset = ring_->header().clock_offset;
+  const int64_t offset = ring_->utc_offset();
   Transfer entry{.begin_ns = flight.begin + offset,
                  .end_ns = time_->Now() + offset,
                  .bytes = bytes,

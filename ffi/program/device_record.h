@@ -84,15 +84,16 @@ __device__ inline Taken WaitAndReserve(wire::DeviceRing& ring,
   MirrorLatest(ring.waiting, mirror.waiting);
   while (true) {
     taken = TryReserve(ring.ring, mirror.ring.tail, units);
+    const auto now = static_cast<uint64_t>(base::DeviceNanos());
+    const bool spent = BudgetIsSpent(ring, now);
     if (taken.ok) break;
     const uint64_t ended = LoadAcquire(mirror.ended);
     if (ended == wire::kClosing) reason = wire::kLostClosed;
     if (ended != wire::kRunning) break;
-    const auto now = static_cast<uint64_t>(base::DeviceNanos());
     const bool held_up =
         kind == wire::kMultiDevice &&
         (now - begin) / 4 >= static_cast<uint64_t>(ring.stall_nanos);
-    if (held_up || BudgetIsSpent(ring, now)) {
+    if (held_up || spent || LoadRelaxed(ring.ring.exhausted) != 0) {
       StoreRelaxed(ring.ring.exhausted, uint64_t{1});
       break;
     }

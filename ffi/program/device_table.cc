@@ -3,6 +3,7 @@
 #include "program/device_table.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "base/cuda.h"
 #include "program/kernels.h"
@@ -35,33 +36,38 @@ DeviceEntry& DeviceTable::Ensure(int32_t ordinal) {
   const int count = count_.load(std::memory_order_relaxed);
   if (count == kMaxDevices) throw std::length_error("too many CUDA devices");
   const base::OnDevice here(ordinal);
-  base::CheckCuda(LoadKernels(), "loading the kernels");
+  base::CheckCuda(LoadKernels(), "cudaFuncGetAttributes");
   int multiprocessors = 0;
   base::CheckCuda(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                              ordinal),
       "cudaDeviceGetAttribute");
-  // One allocation, gates behind the block, freed with the process.
+  // One allocation, gates behind the block.
   const base::CudaStream stream;
-  void* memory = nullptr;
-  constexpr uint64_t kBytes =
-      sizeof(wire::ControlBlock) + wire::kMaxSites * sizeof(uint32_t);
-  base::CheckCuda(cudaMalloc(&memory, kBytes), "cudaMalloc");
-  base::CheckCuda(cudaMemsetAsync(memory, 0, kBytes, stream.get()),
-                  "cudaMemsetAsync");
+  auto memory = std::make_unique<base::DeviceMemory>(
+      sizeof(wire::ControlBlock) + wire::kMaxSites * sizeof(uint32_t), stream,
+      "a control block");
+  auto* const block = memory->as<wire::ControlBlock>();
+  base::CheckCuda(
+      LaunchControl({block, nullptr, ControlAction::kMake, {}, 0, 0},
+                    stream.get()),
+      "cudaLaunchKernel of a control kernel");
+  stream.Wait();
   DeviceEntry& entry = entries_[count];
   entry.ordinal = ordinal;
-  entry.block = static_cast<wire::ControlBlock*>(memory);
+  entry.block = block;
+  entry.memory = std::move(memory);
   entry.most_blocks =
       static_cast<uint32_t>(multiprocessors) * kBlocksPerMultiprocessor;
   entry.id.store(ordinal, std::memory_order_relaxed);
-  base::CheckCuda(
-      LaunchControl({entry.block, nullptr, ControlAction::kMake, {}, 0, 0},
-                    stream.get()),
-      "launching a control kernel");
-  stream.Wait();
   count_.store(count + 1, std::memory_order_release);
   return entry;
+}
+
+void DeviceTable::Clear() {
+  std::lock_guard lock(mutex_);
+  count_.store(0, std::memory_order_release);
+  for (DeviceEntry& entry : entries_) entry.memory.reset();
 }
 
 }  // namespace dmi::program

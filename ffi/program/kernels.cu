@@ -170,10 +170,15 @@ cudaError_t LaunchRecord(const RecordArguments& call, uint32_t most_blocks,
   }
   const uint64_t blocks =
       std::min<uint64_t>(call.bytes / kBytesPerBlock, most_blocks);
-  const cudaError_t error = base::Launch(RecordReserve, 1, 1, stream, call);
+  cudaError_t error = base::Launch(RecordReserve, 1, 1, stream, call);
   if (error != cudaSuccess) return error;
-  return base::Launch(RecordCopy, static_cast<uint32_t>(blocks), kBlockThreads,
-                      stream, call);
+  // What is reserved must be published, or nothing behind it gets out.
+  for (int tries = 0; tries < 2; ++tries) {
+    error = base::Launch(RecordCopy, static_cast<uint32_t>(blocks),
+                         kBlockThreads, stream, call);
+    if (error == cudaSuccess) break;
+  }
+  return error;
 }
 
 cudaError_t LaunchAdvance(const AdvanceArguments& call, cudaStream_t stream) {

@@ -13,7 +13,8 @@ constexpr int64_t kWidest = 4;  // times the narrowest
 constexpr int64_t kShortestBase = 500'000'000;
 // Clocks that keep time do not differ by more.
 constexpr double kMostDrift = 1e-3;
-constexpr int64_t kLongestBase = 30'000'000'000;
+// The slope is taken over one to two of them.
+constexpr int64_t kLongBase = 15'000'000'000;
 
 }  // namespace
 
@@ -30,7 +31,10 @@ void ClockFit::Add(const ClockReading& reading) {
     drift_ = std::clamp(host / static_cast<double>(base) - 1, -kMostDrift,
                         kMostDrift);
   }
-  if (base >= kLongestBase) older_ = newest_;
+  if (reading.device - middle_.device >= kLongBase) {
+    older_ = middle_;
+    middle_ = reading;
+  }
   newest_ = reading;
 }
 

@@ -22,7 +22,10 @@ struct ClockReading {
 class ClockFit {
  public:
   explicit ClockFit(const ClockReading& first)
-      : older_(first), newest_(first), narrowest_(first.width()) {}
+      : older_(first),
+        middle_(first),
+        newest_(first),
+        narrowest_(first.width()) {}
 
   // Ignores a reading much wider than the narrowest one: something came
   // between.
@@ -36,6 +39,7 @@ class ClockFit {
 
  private:
   ClockReading older_;
+  ClockReading middle_;  // takes its place
   ClockReading newest_;
   int64_t narrowest_;
   double drift_ = 0;

@@ -31,7 +31,8 @@ class Control {
   // The progress of the device, where the drain reads it.
   virtual const uint64_t& ProgressOf(Ring& ring) const = 0;
 
-  // Lets records in. Progress and ambient steps begin anew.
+  // Lets records in. Progress and ambient steps begin anew. Where it throws,
+  // some may be in all the same: Uninstall.
   virtual void Install(std::shared_ptr<Ring> ring) = 0;
   // Takes the ring away, unless another one is in its place: producers that
   // come later drop and count, those inside are woken and waited for.

@@ -46,6 +46,8 @@ class CudaControl final : public Control {
   void Install(std::shared_ptr<Ring> ring) override {
     std::lock_guard lock(mutex_);
     const base::OnDevice here(ordinal_);
+    // From here on the device may know of it, also where what follows throws.
+    installed_ = ring;
     CudaRing& cuda = AsCuda(*ring);
     Launch({entry_.block,
             &cuda.mirror_on_device()->progress,
@@ -64,7 +66,6 @@ class CudaControl final : public Control {
             reinterpret_cast<uint64_t>(cuda.on_device()),
             0});
     stream_.Wait();
-    installed_ = std::move(ring);
   }
 
   void Uninstall(Ring& ring) override {
@@ -136,7 +137,7 @@ class CudaControl final : public Control {
 
   void Launch(const ControlArguments& call) {
     base::CheckCuda(program::LaunchControl(call, stream_.get()),
-                    "launching a control kernel");
+                    "cudaLaunchKernel of a control kernel");
   }
 
   void Do(const ControlArguments& call) {
@@ -157,11 +158,10 @@ class CudaControl final : public Control {
               {},
               0,
               0});
-      while (cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+      while (!stream_.Idle()) {
         if (base::MonotonicNanos() - begin > kPatience) return false;
         std::this_thread::sleep_for(kPause);
       }
-      stream_.Wait();
       if (program::LoadAcquire(ring.mirror().answer) == 0) return true;
       std::this_thread::sleep_for(kPause);
     }

@@ -136,7 +136,7 @@ void CudaRing::GiveUp() {
 // ---- The clock ----
 
 int64_t CudaRing::HostNanos(int64_t stamp) const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(clock_mutex_);
   return clock_->HostOf(stamp - clock_offset_);
 }
 
@@ -145,7 +145,7 @@ int64_t CudaRing::UtcNanos(int64_t stamp) const {
 }
 
 ClockState CudaRing::clock() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(clock_mutex_);
   return {clock_->error(), device_step_, clock_->drift()};
 }
 
@@ -166,7 +166,7 @@ std::optional<ClockReading> CudaRing::ReadClock(int64_t patience_nanos) {
                                           0,
                                           0},
                                          stream_->get()),
-                  "launching a control kernel");
+                  "cudaLaunchKernel of a control kernel");
   while (true) {
     const uint64_t device = program::LoadAcquire(answer);
     const int64_t now = base::MonotonicNanos();
@@ -182,7 +182,10 @@ std::optional<ClockReading> CudaRing::ReadClock(int64_t patience_nanos) {
 void CudaRing::CalibrateClock() {
   for (int i = 0; i < kFirstReadings; ++i) {
     const auto reading = ReadClock(kFirstPatience);
-    if (!reading) break;
+    if (!reading) {
+      if (stream_->Idle()) continue;  // throws what is wrong with the device
+      break;
+    }
     if (!clock_ || reading->width() < 2 * clock_->error()) {
       clock_.emplace(*reading);
     }
@@ -198,7 +201,7 @@ void CudaRing::CalibrateClock() {
                                           0,
                                           0},
                                          stream_->get()),
-                  "launching a control kernel");
+                  "cudaLaunchKernel of a control kernel");
   stream_->Wait();
   device_step_ = static_cast<int64_t>(page().mirror.answer);
   // At the moment of the calibration stamps are UTC; from then on the fit says.
@@ -211,13 +214,9 @@ void CudaRing::Tick() {
   const int64_t now = base::MonotonicNanos();
   if (now - ticked_ < kTickNanos) return;
   ticked_ = now;
-  try {
-    if (const auto reading = ReadClock(kTickPatience)) {
-      std::lock_guard lock(mutex_);
-      clock_->Add(*reading);
-    }
-  } catch (const base::CudaError& error) {
-    failure_.Latch(error.what());
+  if (const auto reading = ReadClock(kTickPatience)) {
+    std::lock_guard lock(clock_mutex_);
+    clock_->Add(*reading);
   }
 }
 

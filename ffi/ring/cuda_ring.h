@@ -39,8 +39,10 @@ class CudaRing final : public Ring {
                                            size_t count) const override;
   int64_t HostNanos(int64_t stamp) const override;
   int64_t UtcNanos(int64_t stamp) const override;
-  // Reads the clock of the device again, about once a second.
+  // Reads the clock of the device again, about once a second. Throws
+  // base::CudaError: so a capture sees that its device is lost.
   void Tick() override;
+  int64_t utc_offset() const override { return utc_offset_; }
   std::string failure() const override { return failure_.text(); }
   ClockState clock() const override;
 
@@ -80,11 +82,13 @@ class CudaRing final : public Ring {
   std::optional<base::DeviceMemory> device_;
   wire::DeviceMirror* mirror_on_device_ = nullptr;
 
-  // Guards what follows and the page behind the mirror.
+  // Guards the two that follow and the page behind the mirror; held while the
+  // device answers.
   mutable base::Mutex mutex_;
   mutable uint64_t last_head_ = 0;
   // What the device said last, for when it no longer answers.
   mutable std::vector<wire::SiteCounters> last_counters_;
+  mutable base::Mutex clock_mutex_;  // guards the fit
   std::optional<ClockFit> clock_;
   int64_t device_step_ = 0;
   int64_t clock_offset_ = 0;  // added to the time of the device, in stamps

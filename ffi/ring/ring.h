@@ -92,7 +92,9 @@ class Ring {
   }
   // And in UTC.
   virtual int64_t UtcNanos(int64_t stamp) const { return stamp; }
-  // Called by the drain, often.
+  // UTC minus the clock of the drain.
+  virtual int64_t utc_offset() const { return header_.clock_offset; }
+  // Called by the drain, often. Throws what is wrong with the device.
   virtual void Tick() {}
   virtual ClockState clock() const { return {}; }
   // Any thread: what went wrong with the device, or "".

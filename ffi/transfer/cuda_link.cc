@@ -3,6 +3,7 @@
 #include "transfer/cuda_link.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/clock.h"
 
@@ -24,15 +25,16 @@ CudaLink::CudaLink(int ordinal) : ordinal_(ordinal) {
 
 CudaLink::~CudaLink() {
   if (base::InForkedChild()) return;
+  std::optional<base::OnDevice> here;
   try {
-    const base::OnDevice here(ordinal_);
-    cudaStreamSynchronize(stream_->get());
-    staging_.reset();
-    for (auto& event : landed_) event.reset();
-    stream_.reset();
+    here.emplace(ordinal_);
   } catch (const base::CudaError&) {
-    // The device is lost, and with it everything of ours on it.
+    // What follows waits and frees as well as it can.
   }
+  cudaStreamSynchronize(stream_->get());
+  staging_.reset();
+  for (auto& event : landed_) event.reset();
+  stream_.reset();
 }
 
 void CudaLink::Prepare(uint8_t* staging, uint64_t bytes) {

@@ -112,6 +112,22 @@ cudaError_t Unregister(Runtime& runtime, void* memory, Lock& lock) {
   return runtime.devices[registered.device].broken;
 }
 
+// A little is moved word by word, as a device does: programs may be changing
+// the words meanwhile, by atomic operations.
+void Move(void* to, const void* from, size_t bytes) {
+  constexpr size_t kLittle = 4096;
+  if (bytes > kLittle || (Address(to) | Address(from) | bytes) % 8 != 0) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const auto* words = static_cast<const uint64_t*>(from);
+  for (size_t i = 0; i < bytes / 8; ++i) {
+    static_cast<uint64_t*>(to)[i] =
+        std::atomic_ref(const_cast<uint64_t&>(words[i]))
+            .load(std::memory_order_relaxed);
+  }
+}
+
 // How a copy moves: to the device, from it, or on one side.
 enum class Way { kUp, kDown, kSame, kRefused };
 
@@ -188,8 +204,8 @@ void Perform(Runtime& runtime, Stream& stream, const Copy& copy, Lock& lock) {
       link_free = end;
     }
     lock.unlock();
-    std::memcpy(static_cast<char*>(copy.to) + done,
-                static_cast<const char*>(copy.from) + done, bytes);
+    Move(static_cast<char*>(copy.to) + done,
+         static_cast<const char*>(copy.from) + done, bytes);
     lock.lock();
     if (end != nobody) runtime.changed.wait_until(lock, end, broken);
     done += bytes;
