@@ -131,7 +131,6 @@ void Drain::Loop() {
       }
     }
     ring_->PopulateAhead(cutter_.cut(), cutter_.reached_unit());
-    ring_->Tick();
     if (nanos < kSpin) {
       std::this_thread::yield();
       continue;
