@@ -87,7 +87,8 @@ if(NOT DMI_CUDA_WHY_NOT OR DMI_CUDA STREQUAL "FAKE")
     ffi/ring/clock_fit.cc
     ffi/ring/cuda_control.cc
     ffi/ring/cuda_ring.cc
-    ffi/transfer/cuda_link.cc)
+    ffi/transfer/cuda_link.cc
+    ffi/transfer/cuda_rate.cc)
 endif()
 if(DMI_CUDA_WHY_NOT AND DMI_CUDA STREQUAL "ON")
   message(FATAL_ERROR "DMI_CUDA=ON, but ${DMI_CUDA_WHY_NOT}")

@@ -30,6 +30,9 @@ def handler_metadata() -> dict:
 def ffi_api_version() -> tuple[int, int]:
     """Version of the XLA FFI headers this module was compiled against."""
 
+def handler_calls() -> int:
+    """Calls of dmi_record for CUDA devices; a command buffer makes none."""
+
 def build_info() -> dict:
     """What this module was built with."""
 
@@ -383,6 +386,9 @@ class SimulatedLink:
     def set_rate(self, bytes_per_second: float) -> None: ...
 
     def fail_after(self, transfers: int) -> None: ...
+
+def cuda_copy_rate(bytes: int, times: int, ordinal: int = 0) -> float:
+    """Bytes per second of pinned copies from a CUDA device."""
 
 def control_losses(device: int) -> dict:
     """Records of a device that fired while it had no ring, by reason."""

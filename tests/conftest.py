@@ -36,6 +36,23 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_ignore_collect(collection_path):
+    from support import backend
+
+    # Programs do not run through the kernels: said by the header, not by skips.
+    if collection_path == _TESTS / "gpu" and not backend.runs_kernels():
+        return True
+    return None
+
+
+def pytest_report_header():
+    from support import backend
+
+    if backend.runs_kernels():
+        return None
+    return "tests/gpu: not collected, needs --dmi_platform=cuda or emulated kernels"
+
+
 def pytest_configure(config):
     from absl import flags
 

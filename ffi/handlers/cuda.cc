@@ -5,9 +5,12 @@
 // a command buffer, and again when addresses change, but none when the command
 // buffer runs. So a handler only checks its arguments and launches kernels, on
 // the stream of the call, and keeps nothing. What has to be allocated is there
-// once the initialize stage has passed, which comes before any capture.
+// once the initialize stage has passed, which comes before any capture. That
+// calls are few where executions are many is how a command buffer shows itself,
+// so the calls of dmi_record are counted.
 #include "base/cuda.h"
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -28,6 +31,8 @@ using program::DeviceTable;
 
 // Everything a call launches is kernels of a fixed grid.
 constexpr ffi::Traits kCapturable = ffi::Traits::kCmdBufferCompatible;
+
+std::atomic<uint64_t> record_calls{0};
 
 ffi::Error Launched(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return ffi::Error::Success();
@@ -69,6 +74,7 @@ ffi::Error RecordExecute(cudaStream_t stream, int32_t ordinal, int64_t site,
                          ffi::Span<const int64_t> recorders, ffi::AnyBuffer x,
                          ffi::RemainingArgs operands,
                          ffi::Result<ffi::BufferR1<ffi::U64>> scratch) {
+  record_calls.fetch_add(1, std::memory_order_relaxed);
   if (scratch->element_count() < program::kScratchWords) {
     return ffi::Error::InvalidArgument("dmi_record: the scratch is too small");
   }
@@ -208,6 +214,10 @@ void* Pointer(XLA_FFI_Handler* handler) {
 }
 
 }  // namespace
+
+uint64_t CudaRecordCalls() {
+  return record_calls.load(std::memory_order_relaxed);
+}
 
 std::vector<Registration> CudaRegistrations() {
   void* const initialize = Pointer(kInitialize);

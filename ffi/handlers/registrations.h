@@ -21,6 +21,9 @@ struct Registration {
 std::vector<Registration> HostRegistrations();
 // Only where CUDA was built.
 std::vector<Registration> CudaRegistrations();
+// How often XLA called dmi_record for a CUDA device, captures included. May be
+// called by any thread. Only where CUDA was built.
+uint64_t CudaRecordCalls();
 // The same handlers for devices of the host, their kernels emulated; for tests.
 std::vector<Registration> EmulatedRegistrations();
 

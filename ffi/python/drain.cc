@@ -27,6 +27,7 @@
 #if defined(DMI_CUDA)
 #include "ring/cuda_ring.h"
 #include "transfer/cuda_link.h"
+#include "transfer/cuda_rate.h"
 #endif
 
 namespace nb = nanobind;
@@ -72,6 +73,17 @@ std::shared_ptr<transfer::Link> LinkTo([[maybe_unused]] const ring::Ring& ring,
   }
 #endif
   return std::make_shared<transfer::HostLink>();
+}
+
+double CudaCopyRate([[maybe_unused]] uint64_t bytes,
+                    [[maybe_unused]] uint64_t times,
+                    [[maybe_unused]] int32_t ordinal) {
+#if defined(DMI_CUDA)
+  const nb::gil_scoped_release release;
+  return transfer::CopyRate(ordinal, bytes, times);
+#else
+  throw std::runtime_error("cuda_copy_rate: there is no CUDA in this build");
+#endif
 }
 
 // Everything of one device and run. The control thread calls what changes it;
@@ -349,6 +361,9 @@ void BindDrain(nb::module_& module) {
       .def("fail_after", &transfer::SimulatedLink::FailAfter,
            nb::arg("transfers"));
 
+  module.def("cuda_copy_rate", &CudaCopyRate, nb::arg("bytes"),
+             nb::arg("times"), nb::arg("ordinal") = 0,
+             "Bytes per second of pinned copies from a CUDA device.");
   module.def("control_losses", &ControlLosses, nb::arg("device"),
              "Records of a device that fired while it had no ring, by reason.");
   module.def(

@@ -69,6 +69,15 @@ nb::dict BuildInfo() {
   return info;
 }
 
+// A host handler is called once per record: nothing to be counted.
+uint64_t HandlerCalls() {
+#if defined(DMI_CUDA)
+  return handlers::CudaRecordCalls();
+#else
+  return 0;
+#endif
+}
+
 nb::dict Limits() {
   nb::dict limits;
   limits["labels"] = wire::kMaxLabels;
@@ -95,6 +104,9 @@ void BindHandlers(nb::module_& module) {
       },
       nb::sig("def ffi_api_version() -> tuple[int, int]"),
       "Version of the XLA FFI headers this module was compiled against.");
+  module.def(
+      "handler_calls", &HandlerCalls,
+      "Calls of dmi_record for CUDA devices; a command buffer makes none.");
   module.def("build_info", &BuildInfo, "What this module was built with.");
   module.def("limits", &Limits, "Sizes that cannot be exceeded.");
   module.def(

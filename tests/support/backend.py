@@ -26,5 +26,17 @@ def platform() -> str:
     return _PLATFORM.value
 
 
+def emulated() -> bool:
+    """Whether the CUDA kernels of this build run on the threads of CPU devices."""
+    from jax_dmi import _native
+
+    return _native.build_info()["cuda"]["why_not"] == "kernels are emulated"
+
+
+def runs_kernels() -> bool:
+    """Whether records of this run go through the CUDA kernels."""
+    return platform() == "cuda" or emulated()
+
+
 # For test files that are run by themselves; pytest tells its own option.
 app.call_after_init(use_platform)
