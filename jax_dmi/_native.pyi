@@ -387,8 +387,10 @@ class SimulatedLink:
 
     def fail_after(self, transfers: int) -> None: ...
 
-def cuda_copy_rate(bytes: int, times: int, ordinal: int = 0) -> float:
-    """Bytes per second of pinned copies from a CUDA device."""
+def cuda_copy_rate(bytes: int, times: int, to_host: bool = True, ordinal: int = 0) -> float:
+    """
+    Bytes per second of copies from a CUDA device, to pinned memory or to the device.
+    """
 
 def control_losses(device: int) -> dict:
     """Records of a device that fired while it had no ring, by reason."""

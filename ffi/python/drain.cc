@@ -77,10 +77,12 @@ std::shared_ptr<transfer::Link> LinkTo([[maybe_unused]] const ring::Ring& ring,
 
 double CudaCopyRate([[maybe_unused]] uint64_t bytes,
                     [[maybe_unused]] uint64_t times,
+                    [[maybe_unused]] bool to_host,
                     [[maybe_unused]] int32_t ordinal) {
 #if defined(DMI_CUDA)
+  if (bytes == 0) throw std::invalid_argument("cuda_copy_rate: bytes is 0");
   const nb::gil_scoped_release release;
-  return transfer::CopyRate(ordinal, bytes, times);
+  return transfer::CopyRate(ordinal, bytes, times, to_host);
 #else
   throw std::runtime_error("cuda_copy_rate: there is no CUDA in this build");
 #endif
@@ -361,9 +363,11 @@ void BindDrain(nb::module_& module) {
       .def("fail_after", &transfer::SimulatedLink::FailAfter,
            nb::arg("transfers"));
 
-  module.def("cuda_copy_rate", &CudaCopyRate, nb::arg("bytes"),
-             nb::arg("times"), nb::arg("ordinal") = 0,
-             "Bytes per second of pinned copies from a CUDA device.");
+  module.def(
+      "cuda_copy_rate", &CudaCopyRate, nb::arg("bytes"), nb::arg("times"),
+      nb::arg("to_host") = true, nb::arg("ordinal") = 0,
+      "Bytes per second of copies from a CUDA device, to pinned memory or"
+      " to the device.");
   module.def("control_losses", &ControlLosses, nb::arg("device"),
              "Records of a device that fired while it had no ring, by reason.");
   module.def(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import importlib
 
 from jax_dmi.bench.harness import Row as Row
+from jax_dmi.bench.harness import Unavailable as Unavailable
 
 # In the order they are reported.
 GROUPS = (
@@ -21,11 +22,18 @@ GROUPS = (
     "training",
     "replay",
     "windows",
+    "cuda",
+    "cuda_link",
+    "cuda_step",
 )
 
 
 def run(groups: Iterable[str] = GROUPS) -> list[Row]:
-    """Runs the benchmarks of some groups, names out of ``GROUPS``."""
+    """Runs the benchmarks of some groups, names out of ``GROUPS``.
+
+    Raises:
+      Unavailable: This machine lacks what one of them needs.
+    """
     rows: list[Row] = []
     for name in groups:
         rows.extend(importlib.import_module(f"{__name__}.{name}").run())

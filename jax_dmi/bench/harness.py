@@ -20,6 +20,10 @@ from typing import Any
 ROUNDS = 15
 
 
+class Unavailable(Exception):
+    """A benchmark cannot run on this machine; the message says what it needs."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One measured quantity.

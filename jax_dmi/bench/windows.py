@@ -48,14 +48,18 @@ def _is_window(counter: np.ndarray) -> np.ndarray:
     return (counter % 4 == 1) | (counter % 4 == 3)
 
 
-def _measure(
-    capture: virtual.VirtualCapture, since: int = 0
+def overlap(
+    at: np.ndarray, friendly: np.ndarray, moves: np.ndarray
 ) -> tuple[float, float, float]:
-    """Returns ns of transfers outside windows, ns of windows, and bytes."""
-    at = np.array(capture.boundaries[since:])
+    """Returns ns of transfers outside windows, ns of windows, and bytes.
+
+    Args:
+      at: int64[n + 1], times of boundaries in ns.
+      friendly: bool[n], whether a window lies between two of them.
+      moves: [m, 3 or more], begin and end in ns and bytes of transfers; those
+        between the first boundary and the last count.
+    """
     begins, ends = at[:-1], at[1:]
-    friendly = _is_window(np.arange(since, since + len(begins)))
-    moves = capture.transfers()
     moves = moves[(at[0] <= moves[:, 0]) & (moves[:, 1] <= at[-1])]
     inside = 0.0
     first = np.searchsorted(ends, moves[:, 0], side="right")
@@ -66,6 +70,15 @@ def _measure(
             i += 1
     critical = float((moves[:, 1] - moves[:, 0]).sum()) - inside
     return critical, float((ends - begins)[friendly].sum()), float(moves[:, 2].sum())
+
+
+def _measure(
+    capture: virtual.VirtualCapture, since: int = 0
+) -> tuple[float, float, float]:
+    """Returns what ``overlap`` does, of what happened since a boundary."""
+    at = np.array(capture.boundaries[since:])
+    friendly = _is_window(np.arange(since, since + len(at) - 1))
+    return overlap(at, friendly, capture.transfers())
 
 
 def _overlap() -> list[harness.Row]:

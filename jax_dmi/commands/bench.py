@@ -8,6 +8,8 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+from typing import Any
+from typing import TextIO
 
 from jax_dmi import errors
 from jax_dmi.commands import _text
@@ -46,25 +48,36 @@ def run(args: argparse.Namespace) -> int:
     """Measures, prints a table, and writes JSON if asked."""
     from jax_dmi import bench
 
-    rows = []
+    rows: list[bench.Row] = []
     # Opened first: not to find after minutes that it cannot be.
     with _created(args.json) as file:
         for group in args.group or bench.GROUPS:
-            with _text.working(f"measuring {group}"):
-                rows.append(bench.run([group]))
+            try:
+                with _text.working(f"measuring {group}"):
+                    found = bench.run([group])
+            except bench.Unavailable as why:
+                print(f"{group}: not measured, {why}")
+                continue
             _text.print_table(
                 ("measure", "median", "quartiles", "aim", "", "behind it"),
-                [_cells(row) for row in rows[-1]],
+                [_cells(row) for row in found],
                 right=("median",),
             )
-        data = [
-            {**dataclasses.asdict(row), "reached": row.reached}
-            for group in rows
-            for row in group
-        ]
-        if file is not None:
-            file.write(json.dumps(data, indent=1) + "\n")
+            rows += found
+            _write(file, rows)
+        _write(file, rows)
     return 0
+
+
+def _write(file: TextIO | None, rows: list[Any]) -> None:
+    """Replaces what is in the file: what comes later may take too long."""
+    if file is None:
+        return
+    data = [{**dataclasses.asdict(row), "reached": row.reached} for row in rows]
+    file.seek(0)
+    file.truncate()
+    file.write(json.dumps(data, indent=1) + "\n")
+    file.flush()
 
 
 def _created(path: pathlib.Path | None) -> contextlib.AbstractContextManager:

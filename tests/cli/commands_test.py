@@ -123,3 +123,16 @@ def test_bench_takes_the_groups_there_are(capsys, monkeypatch, tmp_path):
     assert "a thing" in printed
     (written,) = json.loads(out.read_text())
     assert written["reached"] is True
+
+
+def test_bench_says_what_a_group_needs(capsys, monkeypatch, tmp_path):
+    import jax
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    out = tmp_path / "rows.json"
+    printed = _output(capsys, "bench", "cuda", "cuda_link", "--json", str(out))
+    assert printed.splitlines() == [
+        "cuda: not measured, needs a GPU",
+        "cuda_link: not measured, needs a GPU",
+    ]
+    assert json.loads(out.read_text()) == []
