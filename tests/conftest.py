@@ -40,9 +40,8 @@ def pytest_ignore_collect(collection_path):
     from support import backend
 
     # Programs do not run through the kernels: said by the header, not by skips.
-    if collection_path == _TESTS / "gpu" and not backend.runs_kernels():
-        return True
-    return None
+    ours = _TESTS / "gpu" in (collection_path, *collection_path.parents)
+    return True if ours and not backend.runs_kernels() else None
 
 
 def pytest_report_header():

@@ -42,13 +42,13 @@ class Plan:
       rounds: How often it is measured.
     """
 
-    ring_bytes: int = 2 << 30
+    ring_bytes: int = 1 << 30
     matrix: int = 4096
-    products: int = 8
+    products: int = 4
     periods: int = 24
     learning: int = 8
     upload_bytes: int = 64 << 20
-    rounds: int = 5
+    rounds: int = 3
 
 
 def run(plan: Plan | None = None) -> list[harness.Row]:
