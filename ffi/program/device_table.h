@@ -16,9 +16,9 @@ namespace dmi::program {
 
 struct DeviceEntry {
   int32_t ordinal = 0;
-  wire::ControlBlock* block = nullptr;  // of the device
+  wire::ControlBlock* block = nullptr;         // of the device
   std::unique_ptr<base::DeviceMemory> memory;  // of the block and its gates
-  uint32_t most_blocks = 1;             // of a copy that fills the device
+  uint32_t most_blocks = 1;  // of a copy that fills the device
   // The global id readers see; the ordinal until somebody captures.
   std::atomic<int64_t> id{0};
 };

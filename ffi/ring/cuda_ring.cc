@@ -17,7 +17,8 @@ using program::ControlAction;
 constexpr int64_t kTickNanos = 1'000'000'000;
 // At the start nothing else is under way; later the drain has better to do than
 // to wait for a device that is busy.
-constexpr int64_t kFirstPatience = 2'000'000'000;
+constexpr int64_t kFirstPatience = 20'000'000;
+constexpr int kMostSlow = 100;
 constexpr int64_t kTickPatience = 200'000;
 constexpr int kFirstReadings = 16;
 
@@ -149,15 +150,22 @@ ClockState CudaRing::clock() const {
   return {clock_->error(), device_step_, clock_->drift()};
 }
 
-std::optional<ClockReading> CudaRing::ReadClock(int64_t patience_nanos) {
-  uint64_t& answer = page().mirror.clock;
-  if (asked_) {
-    // Of a time nobody bracketed.
-    if (program::LoadAcquire(answer) == 0) return std::nullopt;
-    asked_ = false;
+uint64_t CudaRing::AwaitClock(int64_t patience_nanos) {
+  const int64_t begin = base::MonotonicNanos();
+  while (true) {
+    const uint64_t device = program::LoadAcquire(page().mirror.clock);
+    if (device != 0) asked_ = false;
+    if (device != 0 || base::MonotonicNanos() - begin > patience_nanos) {
+      return device;
+    }
+    std::this_thread::yield();
   }
-  program::StoreRelaxed(answer, uint64_t{0});
-  asked_ = true;
+}
+
+std::optional<ClockReading> CudaRing::ReadClock(int64_t patience_nanos) {
+  // Of a time nobody bracketed.
+  if (asked_ && AwaitClock(patience_nanos) == 0) return std::nullopt;
+  program::StoreRelaxed(page().mirror.clock, uint64_t{0});
   const int64_t before = base::MonotonicNanos();
   base::CheckCuda(program::LaunchControl({control_,
                                           &mirror_on_device_->clock,
@@ -167,25 +175,22 @@ std::optional<ClockReading> CudaRing::ReadClock(int64_t patience_nanos) {
                                           0},
                                          stream_->get()),
                   "cudaLaunchKernel of a control kernel");
-  while (true) {
-    const uint64_t device = program::LoadAcquire(answer);
-    const int64_t now = base::MonotonicNanos();
-    if (device != 0) {
-      asked_ = false;
-      return ClockReading{static_cast<int64_t>(device), before, now};
-    }
-    if (now - before > patience_nanos) return std::nullopt;
-    std::this_thread::yield();
-  }
+  asked_ = true;
+  const uint64_t device = AwaitClock(patience_nanos);
+  const int64_t after = base::MonotonicNanos();
+  if (device == 0) return std::nullopt;
+  return ClockReading{static_cast<int64_t>(device), before, after};
 }
 
 void CudaRing::CalibrateClock() {
-  for (int i = 0; i < kFirstReadings; ++i) {
+  for (int read = 0, slow = 0; read < kFirstReadings && slow < kMostSlow;) {
     const auto reading = ReadClock(kFirstPatience);
     if (!reading) {
-      if (stream_->Idle()) continue;  // throws what is wrong with the device
-      break;
+      stream_->Idle();  // throws what is wrong with the device
+      ++slow;
+      continue;
     }
+    ++read;
     if (!clock_ || reading->width() < 2 * clock_->error()) {
       clock_.emplace(*reading);
     }

@@ -62,8 +62,10 @@ class CudaRing final : public Ring {
 
   Page& page() const;
   void CalibrateClock();
-  // Asks the device for its time; nullopt where it does not answer at once.
+  // Asks the device for its time; nullopt where it does not answer in time.
   std::optional<ClockReading> ReadClock(int64_t patience_nanos);
+  // The time that was asked for, 0 while there is none.
+  uint64_t AwaitClock(int64_t patience_nanos);
   // From the device, through `there` in the page.
   template <typename T>
   void Fetch(T* there, const T* from, size_t count) const;

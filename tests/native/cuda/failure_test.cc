@@ -73,9 +73,8 @@ class CudaFailureTest : public ::testing::Test {
         Program(device, life, launched);
         capture.drain().Seal(5 * kSecond);
         // Where the first look failed, the second tells.
-        capture.recorded();
-        const uint64_t recorded = capture.recorded();
-        const uint64_t stalled = capture.lost(wire::kLostStalled);
+        capture.ring().Counters(0, 1);
+        const wire::SiteCounters site = capture.ring().Counters(0, 1)[0];
         capture.Stop();
         checker.Run(capture.queue());
         life.told += capture.failure();
@@ -84,9 +83,11 @@ class CudaFailureTest : public ::testing::Test {
         for (int look = 0; look < 2; ++look) {
           closed = device.lost(wire::kLostClosed);
         }
-        life.accounted = recorded + stalled + closed == launched;
-        life.whole = recorded == kRecords && checker.records() == kRecords;
-        EXPECT_LE(checker.records(), recorded);
+        life.accounted =
+            site.recorded + site.lost[wire::kLostStalled] + closed ==
+                launched &&
+            checker.records() <= site.recorded;
+        life.whole = site.recorded == kRecords && checker.records() == kRecords;
       } catch (const base::CudaError& error) {
         life.told += error.what();
         capture.Stop();
@@ -111,13 +112,24 @@ class CudaFailureTest : public ::testing::Test {
     return life;
   }
 
+  // Frees something, restores something, or is tried again: no matter for
+  // whoever captures.
+  static bool IsQuiet(const std::string& name) {
+    for (const char* quiet :
+         {"cudaFree", "cudaHostUnregister", "cudaEventDestroy",
+          "cudaStreamDestroy", "cudaThreadExchangeStreamCaptureMode",
+          "Launch"}) {
+      if (name == quiet) return true;
+    }
+    return false;
+  }
   // As the package calls it.
   static std::string Named(const std::string& name) {
     return name == "Launch" ? "cudaLaunchKernel" : name;
   }
 
  private:
-  const Deadline deadline_{std::chrono::seconds(110)};
+  const Deadline deadline_{std::chrono::seconds(280)};
   cudaStream_t stream_ = nullptr;
   std::map<std::string, uint64_t> before_;
   std::vector<std::unique_ptr<CudaRecord>> records_;
@@ -142,14 +154,15 @@ TEST_F(CudaFailureTest, ACallThatFailsIsToldAndWhatIsLostIsCounted) {
       const bool named =
           life.told.find(Named(name)) != std::string::npos &&
           life.told.find("cudaErrorUnknown") != std::string::npos;
-      // Who frees something says nothing, and the number of looks varies.
-      EXPECT_TRUE(named || (life.told.empty() && !early)) << life.told;
+      // The end is quiet, and the number of looks varies.
+      EXPECT_TRUE(named || (life.told.empty() && (!early || IsQuiet(name))))
+          << life.told;
       EXPECT_TRUE(life.accounted) << life.told;
       EXPECT_TRUE(life.whole || !life.told.empty());
       if (HasFailure()) return;
     }
   }
-  std::printf("%d lives\n", lives);
+  EXPECT_GT(lives, 100);
 }
 
 TEST_F(CudaFailureTest, ABrokenDeviceIsToldAndNobodyHangs) {
@@ -162,16 +175,13 @@ TEST_F(CudaFailureTest, ABrokenDeviceIsToldAndNobodyHangs) {
       fake_cuda::Fail(name, index, cudaErrorIllegalAddress, true);
       const Life life = Live();
       ++lives;
-      const auto reached = life.calls.find(name);
-      const bool early = reached != life.calls.end() && reached->second > index;
       const bool named =
           life.told.find("cudaErrorIllegalAddress") != std::string::npos;
-      EXPECT_TRUE(named || (life.told.empty() && !early)) << life.told;
-      EXPECT_TRUE(life.whole || !life.told.empty());
+      EXPECT_TRUE(named || (life.told.empty() && life.whole)) << life.told;
       if (HasFailure()) return;
     }
   }
-  std::printf("%d lives\n", lives);
+  EXPECT_GT(lives, 100);
 }
 
 TEST_F(CudaFailureTest, ARingThatDoesNotFitSaysHowMuchThereIs) {
