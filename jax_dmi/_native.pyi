@@ -317,7 +317,7 @@ class WindowController:
 class Capture:
     """Ring and drain of one device for one run."""
 
-    def __init__(self, *, ordinal: int, device: int, ring_bytes: int, ring_slots: int, overflow: str, stall_seconds: float, checksum: bool, batch_bytes: int, batch_records: int, linger_seconds: float, queue: BatchQueue, staging_bytes: int = 0, link: SimulatedLink | None = None, clock: ManualClock | None = None, windows: WindowConfig | None = None) -> None: ...
+    def __init__(self, *, platform: str, ordinal: int, device: int, ring_bytes: int, ring_slots: int, overflow: str, stall_seconds: float, checksum: bool, batch_bytes: int, batch_records: int, linger_seconds: float, queue: BatchQueue, staging_bytes: int = 0, link: SimulatedLink | None = None, clock: ManualClock | None = None, windows: WindowConfig | None = None) -> None: ...
 
     def start(self, thread: bool = True) -> None: ...
 
@@ -395,7 +395,7 @@ def cuda_copy_rate(bytes: int, times: int, to_host: bool = True, ordinal: int = 
 def control_losses(device: int) -> dict:
     """Records of a device that fired while it had no ring, by reason."""
 
-def deselect(ordinal: int, device: int, deselected: bool) -> None:
+def deselect(platform: str, ordinal: int, device: int, deselected: bool) -> None:
     """Records of a deselected device are neither kept nor counted."""
 
 REPLAY_ALIGN: int = 64

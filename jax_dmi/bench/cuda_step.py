@@ -114,9 +114,21 @@ def _step(plan: Plan, tap: Tap, returned: bool) -> Any:
     return jax.jit(step, donate_argnums=0, compiler_options=_OPTIONS)
 
 
-def _called_back(x: jax.Array, layer: jax.Array) -> jax.Array:
-    io_callback(lambda x, layer: None, None, jax.lax.stop_gradient(x), layer)
-    return x
+class _Callback:
+    """Passes values to Python, and counts how often it was called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: jax.Array, layer: jax.Array) -> jax.Array:
+        # Under a gradient JAX drops a callback in scan whose result is not used.
+        zero = jax.ShapeDtypeStruct((), x.dtype)
+        return x + io_callback(self._call, zero, jax.lax.stop_gradient(x), layer)
+
+    def _call(self, x: Any, layer: Any) -> Any:
+        del layer
+        self.calls += 1
+        return np.zeros((), x.dtype)
 
 
 # --- Measurement -------------------------------------------------------------
@@ -124,10 +136,11 @@ def _called_back(x: jax.Array, layer: jax.Array) -> jax.Array:
 
 def _measure(plan: Plan) -> dict[str, list[float]]:
     x = jnp.ones((plan.batch, plan.length, plan.width), jnp.bfloat16)
+    callback = _Callback()
     steps = {
         "none": _step(plan, lambda x, layer: x, False),
         "record": _step(plan, lambda x, i: dmi.record(x, "resid", layer=i), False),
-        "callback": _step(plan, _called_back, False),
+        "callback": _step(plan, callback, False),
         "outputs": _step(plan, lambda x, layer: x, True),
     }
     states = {name: _init(plan) for name in steps}
@@ -162,7 +175,10 @@ def _measure(plan: Plan) -> dict[str, list[float]]:
         times = harness.rounds(variants, count=plan.rounds, warmup=1)
         active.flush()
         stats = active.stats()
-        runs = (plan.rounds + 1) * plan.steps
-        if stats.dropped or stats.written != runs * plan.layers:
-            raise RuntimeError(f"not every residual was recorded: {stats}")
+        expected = (plan.rounds + 1) * plan.steps * plan.layers
+        if stats.dropped or {stats.written, callback.calls} != {expected}:
+            raise RuntimeError(
+                f"of {expected} residuals {callback.calls} were passed to a callback,"
+                f" and not all were recorded: {stats}"
+            )
     return times
