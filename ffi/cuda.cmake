@@ -54,7 +54,8 @@ if(DMI_CUDA STREQUAL "FAKE")
   target_link_libraries(dmi_core PUBLIC dmi_fake_cuda)
   target_compile_definitions(dmi_core PUBLIC DMI_CUDA=1 DMI_CUDA_EMULATED=1)
   set(DMI_CUDA_HANDLERS
-    ffi/handlers/cuda.cc tests/native/fake_cuda/handlers.cc)
+    ffi/handlers/cuda.cc ffi/handlers/cuda_upload.cc
+    tests/native/fake_cuda/handlers.cc)
   set(DMI_CUDA_WHY_NOT "kernels are emulated")
 elseif(DMI_CUDA STREQUAL "OFF")
   set(DMI_CUDA_WHY_NOT "switched off by DMI_CUDA=OFF when this was built")
@@ -84,6 +85,7 @@ if(NOT DMI_CUDA_WHY_NOT OR DMI_CUDA STREQUAL "FAKE")
   target_sources(dmi_core PRIVATE
     ffi/base/cuda.cc
     ffi/program/device_table.cc
+    ffi/replay/cuda_upload.cc
     ffi/ring/clock_fit.cc
     ffi/ring/cuda_control.cc
     ffi/ring/cuda_ring.cc
@@ -119,4 +121,4 @@ target_compile_options(dmi_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
   -Xptxas=-warn-spills,-warn-lmem-usage
   -Xcompiler=-Wall,-Wextra,-Werror>)
 target_link_libraries(dmi_core PUBLIC dmi_cuda)
-set(DMI_CUDA_HANDLERS ffi/handlers/cuda.cc)
+set(DMI_CUDA_HANDLERS ffi/handlers/cuda.cc ffi/handlers/cuda_upload.cc)

@@ -81,7 +81,7 @@ NATIVE_ARROWS = {
     "batch": "wire base",
     "replay": "wire base",
     "drain": "wire base program ring transfer windows batch",
-    "handlers": "wire base program",
+    "handlers": "wire base program replay",
     "python": "wire base program ring transfer windows batch replay drain handlers",
 }
 

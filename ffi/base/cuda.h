@@ -88,8 +88,9 @@ class CudaEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  void Record(const CudaStream& stream) {
-    CheckCuda(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
+  void Record(const CudaStream& stream) { Record(stream.get()); }
+  void Record(cudaStream_t stream) {
+    CheckCuda(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
   bool Passed() const;
 

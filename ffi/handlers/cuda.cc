@@ -228,6 +228,7 @@ std::vector<Registration> CudaRegistrations() {
       {"dmi_step", "CUDA", nullptr, initialize, Pointer(kStep)},
       {"dmi_gate", "CUDA", nullptr, initialize, Pointer(kGate)},
       {"dmi_noop", "CUDA", nullptr, nullptr, Pointer(kNoop)},
+      UploadRegistration(),
   };
 }
 

@@ -21,6 +21,7 @@ struct Registration {
 std::vector<Registration> HostRegistrations();
 // Only where CUDA was built.
 std::vector<Registration> CudaRegistrations();
+Registration UploadRegistration();  // one of them
 // How often XLA called dmi_record for a CUDA device, captures included. May be
 // called by any thread. Only where CUDA was built.
 uint64_t CudaRecordCalls();

@@ -8,11 +8,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <tuple>
 #include <vector>
 
 #include "python/binders.h"
@@ -20,6 +23,7 @@
 #include "replay/pack.h"
 #include "replay/plan.h"
 #include "replay/staging.h"
+#include "replay/upload.h"
 
 namespace nb = nanobind;
 
@@ -42,6 +46,24 @@ Words LeaseOf(const Staging& staging, uint64_t bytes) {
     delete static_cast<std::shared_ptr<const void>*>(p);
   });
   return Words(staging.image(), {bytes / wire::kArenaWord}, owner);
+}
+
+// The parts are (ordinal, offset, bytes).
+std::shared_ptr<replay::Upload> BeginUpload(
+    [[maybe_unused]] Staging& staging, [[maybe_unused]] uint64_t used,
+    [[maybe_unused]] const std::vector<std::tuple<int32_t, uint64_t, uint64_t>>&
+        parts) {
+#if defined(DMI_CUDA)
+  std::vector<replay::UploadPart> wanted;
+  for (const auto& [ordinal, offset, bytes] : parts) {
+    wanted.push_back({ordinal, offset, bytes});
+  }
+  // Pinning takes a while.
+  const nb::gil_scoped_release release;
+  return replay::BeginCudaUpload(staging, used, wanted);
+#else
+  throw std::logic_error("jax_dmi was built without CUDA");
+#endif
 }
 
 // Keeps the arguments alive while the GIL is released.
@@ -166,6 +188,9 @@ void BindStaging(nb::module_& module) {
                    "How often memory was taken.")
       .def_prop_ro("leases", &Staging::leases,
                    "Arrays handed out that are still in use.")
+      .def_prop_ro(
+          "number", [](const Staging& self) { return self.number()->value(); },
+          "Names it in programs.")
       .def(
           "grow", [](Staging& self, uint64_t bytes) { self.Grow(bytes, 0); },
           nb::arg("bytes"), "Makes room; what was packed is lost.")
@@ -195,6 +220,16 @@ void BindReplay(nb::module_& module) {
            "Completes the image and returns its words.")
       .def_prop_ro("bytes", &Plan::bytes, "Size of the complete image.")
       .def_prop_ro("counts", &Plan::counts, "Submissions by definition.");
+  nb::class_<replay::Upload>(
+      module, "ReplayUpload",
+      "An image on its way to CUDA devices; holds its staging.")
+      .def_prop_ro("passed", &replay::Upload::passed,
+                   "Whether every device has its part.");
+  module.def("replay_upload", &BeginUpload, nb::arg("staging"), nb::arg("used"),
+             nb::arg("parts"),
+             "Pins staging and lets the calls of dmi_upload that name it copy:"
+             " for every part, its device's ordinal, its offset and its bytes."
+             " Only `used` bytes are transferred, the rest is zero.");
   module.def("replay_capacity_class", &replay::CapacityClass, nb::arg("bytes"),
              nb::arg("multiple"),
              "The size an image of `bytes` is uploaded as.");

@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <new>
+#include <set>
 #include <utility>
+
+#include "base/fork.h"
 
 namespace dmi::replay {
 namespace {
@@ -24,11 +28,34 @@ void* Map(size_t bytes) {
 
 void Unmap(void* memory, size_t bytes) { munmap(memory, bytes); }
 
+// Leaked: staging may go while the process exits.
+struct Numbers {
+  base::Mutex mutex;
+  std::set<int64_t> taken;
+
+  static Numbers& Get() {
+    static auto* numbers = new Numbers;
+    return *numbers;
+  }
+};
+
 }  // namespace
 
 const StagingMemory& HostMemory() {
   static constexpr StagingMemory kMemory{&Map, &Unmap};
   return kMemory;
+}
+
+StagingNumber::StagingNumber() : value_(0) {
+  Numbers& numbers = Numbers::Get();
+  std::lock_guard lock(numbers.mutex);
+  while (!numbers.taken.insert(value_).second) ++value_;
+}
+
+StagingNumber::~StagingNumber() {
+  Numbers& numbers = Numbers::Get();
+  std::lock_guard lock(numbers.mutex);
+  numbers.taken.erase(value_);
 }
 
 Staging::Block::Block(const StagingMemory& memory, uint64_t bytes)
@@ -38,7 +65,10 @@ Staging::Block::Block(const StagingMemory& memory, uint64_t bytes)
   if (!data) throw std::bad_alloc();
 }
 
-Staging::Block::~Block() { memory.release(data, bytes); }
+Staging::Block::~Block() {
+  pin.reset();
+  memory.release(data, bytes);
+}
 
 Staging::Staging(const StagingMemory& memory) : memory_(memory) {}
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace dmi::replay {
 
@@ -23,6 +24,20 @@ struct StagingMemory {
 const StagingMemory& HostMemory();
 
 inline constexpr size_t kStagingAlign = 4096;
+
+// A small number that nobody else in the process has.
+class StagingNumber {
+ public:
+  StagingNumber();
+  ~StagingNumber();
+  StagingNumber(const StagingNumber&) = delete;
+  StagingNumber& operator=(const StagingNumber&) = delete;
+
+  int64_t value() const { return value_; }
+
+ private:
+  int64_t value_;
+};
 
 class Staging {
  public:
@@ -52,6 +67,18 @@ class Staging {
   std::shared_ptr<const void> Lease() const;
   uint64_t leases() const;
 
+  // Names it in programs, and whatever its memory is.
+  const std::shared_ptr<const StagingNumber>& number() const { return number_; }
+
+  // Keeps what `pin(data, bytes)` returns with the present memory, unless it
+  // has one already. Requires capacity() > 0.
+  template <typename F>
+  void Pin(F&& pin) {
+    if (!block_->pin) {
+      block_->pin = std::forward<F>(pin)(block_->data, block_->bytes);
+    }
+  }
+
  private:
   struct Block {
     Block(const StagingMemory& memory, uint64_t bytes);
@@ -63,9 +90,12 @@ class Staging {
     const uint64_t bytes;
     uint8_t* const data;
     std::atomic<uint64_t> leased{0};
+    std::shared_ptr<void> pin;
   };
 
   const StagingMemory& memory_;
+  const std::shared_ptr<const StagingNumber> number_ =
+      std::make_shared<StagingNumber>();
   std::shared_ptr<Block> block_;
   uint64_t touched_ = 0;  // bytes from here on are zero
   uint64_t allocations_ = 0;

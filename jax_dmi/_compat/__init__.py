@@ -8,9 +8,12 @@ once here in our terms and adapted to the installed version.
 
 from __future__ import annotations
 
+from jax_dmi._compat.arrays import is_ready as is_ready
 from jax_dmi._compat.arrays import put_copy as put_copy
 from jax_dmi._compat.context import enclosing_operations as enclosing_operations
 from jax_dmi._compat.context import handler_ordinal as handler_ordinal
+from jax_dmi._compat.context import handler_platform as handler_platform
+from jax_dmi._compat.context import in_default_context as in_default_context
 from jax_dmi._compat.context import lowering_platforms as lowering_platforms
 from jax_dmi._compat.context import Placement as Placement
 from jax_dmi._compat.context import placement as placement

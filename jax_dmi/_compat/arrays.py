@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts arrays on devices."""
+"""Arrays on devices: puts them there, asks for them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 from jax._src import config
 from jax._src import core
 from jax._src.lib import xla_client
 import numpy as np
+
+
+def is_ready(array: Any) -> bool:
+    """Whether nobody has to wait for an array, also where its program failed."""
+    ready = getattr(array, "is_ready", None)
+    try:
+        return ready is None or ready()
+    except RuntimeError:  # Deleted or donated meanwhile.
+        return True
 
 
 def put_copy(

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent import futures
 import dataclasses
+import threading
 from typing import Any
 
 import jax
@@ -37,6 +40,37 @@ def handler_ordinal(device: jax.Device) -> int:
     """The number by which FFI handlers know a local device."""
     # XLA:CPU hands handlers the global id, the GPU backends a local ordinal.
     return device.id if device.platform == "cpu" else device.local_hardware_id
+
+
+def handler_platform(device: jax.Device) -> str:
+    """The platform of a device, as FFI handlers are registered for it."""
+    is_cuda = device.platform == "gpu" and "cuda" in device.client.platform_version
+    return "CUDA" if is_cuda else device.platform
+
+
+def in_default_context(build: Callable[[], Any]) -> Any:
+    """Returns what ``build`` returns in a thread of its own.
+
+    Meshes and other settings of the calling thread would become part of a program
+    that is compiled in it.
+    """
+    built: futures.Future[Any] = futures.Future()
+
+    def run() -> None:
+        try:
+            built.set_result(build())
+        except BaseException as error:
+            built.set_exception(error)
+
+    # No executor: those take no work once the main thread has ended.
+    thread = threading.Thread(target=run, name="jax_dmi compile")
+    try:
+        thread.start()
+    except RuntimeError:  # Nor do new threads begin then, from Python 3.12 on.
+        run()
+    else:
+        thread.join()
+    return built.result()
 
 
 @dataclasses.dataclass(frozen=True)

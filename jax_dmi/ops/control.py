@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence
-from concurrent import futures
 import functools
-import threading
 import time
 from typing import Any
 
@@ -130,20 +128,12 @@ def wait_ready(arrays: Iterable[Any], deadline: float) -> bool:
     """
     pause = 20e-6
     for array in arrays:
-        while not _ready(array):
+        while not _compat.is_ready(array):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(pause)
             pause = min(2 * pause, 2e-3)
     return True
-
-
-def _ready(array: Any) -> bool:
-    is_ready = getattr(array, "is_ready", None)
-    try:
-        return is_ready is None or is_ready()
-    except RuntimeError:  # Deleted or donated meanwhile.
-        return True
 
 
 def _dispatch(target, devices, words, multi):
@@ -156,28 +146,8 @@ def _dispatch(target, devices, words, multi):
 
 @functools.cache
 def _program(target: str, devices: tuple[jax.Device, ...]) -> Any:
-    """Returns the compiled call of ``target`` on four words per device.
-
-    Compiled ahead of time and in a thread of its own, because meshes and other
-    settings of the calling thread would become part of the program.
-    """
-    compiled: futures.Future[Any] = futures.Future()
-
-    def compile_it() -> None:
-        try:
-            compiled.set_result(_compile(target, devices))
-        except BaseException as error:
-            compiled.set_exception(error)
-
-    # No executor: those take no work once the main thread has ended.
-    thread = threading.Thread(target=compile_it, name="jax_dmi compile")
-    try:
-        thread.start()
-    except RuntimeError:  # Nor do new threads begin then, from Python 3.12 on.
-        compile_it()
-    else:
-        thread.join()
-    return compiled.result()
+    """Returns the compiled call of ``target`` on four words per device."""
+    return _compat.in_default_context(lambda: _compile(target, devices))
 
 
 @jax.disable_jit(False)

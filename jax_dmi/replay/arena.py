@@ -31,7 +31,8 @@ class ArenaStats:
       copies: Host-to-device transfers: one per upload and device.
       allocations: How often staging memory was taken; none after warm-up.
       grows: How often the capacity or the number of banks grew.
-      bytes_uploaded: Sum over the uploads, on one device.
+      bytes_uploaded: Bytes transferred to one device, over all uploads: of whole
+        images, or on CUDA of what was packed.
       capacity: Bytes of an image as it is uploaded now.
     """
 
@@ -80,7 +81,6 @@ class ReplayArena:
         self._definitions: dict[str, Definition] = {}
         self._uploads = 0
         self._grows = 0
-        self._bytes_uploaded = 0
         self._capacity = 0
 
     def define(self, name: str, arguments: Any) -> Definition:
@@ -127,7 +127,7 @@ class ReplayArena:
             copies=self._transfer.copies,
             allocations=self._banks.allocations,
             grows=self._grows,
-            bytes_uploaded=self._bytes_uploaded,
+            bytes_uploaded=self._transfer.bytes,
             capacity=self._capacity,
         )
 
@@ -170,12 +170,11 @@ class ReplayArena:
         """Uploads the image of a bank and notes what now lives there."""
         size = _native.replay_capacity_class(plan.bytes, self._transfer.multiple)
         capacity = max(size, self._capacity)
-        words = self._transfer.put(plan.finish(capacity))
+        bank = self._banks[number]
+        words = self._transfer.put(plan.finish(capacity), plan.bytes, bank.staging)
         self._grows += capacity > self._capacity > 0
         self._capacity = capacity
         self._uploads += 1
-        self._bytes_uploaded += capacity
-        bank = self._banks[number]
         bank.words = weakref.ref(words)
         bank.owner = None
         return words

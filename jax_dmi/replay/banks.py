@@ -11,6 +11,7 @@ import weakref
 import jax
 
 from jax_dmi import _native
+from jax_dmi.replay import uploads
 
 
 @dataclasses.dataclass(eq=False)
@@ -32,9 +33,13 @@ class Bank:
     @property
     def live(self) -> bool:
         """Whether the block of it, or a transfer from it, is still there."""
-        # The lease outlives the block where the runtime kept the memory itself.
-        alive = self.words is not None and self.words() is not None
-        return alive or self.staging.leases > 0
+        if self.words is not None and self.words() is not None:
+            return True
+        # The lease outlives the block where the runtime kept the memory itself,
+        # or has not copied it yet.
+        if self.staging.leases > 0:
+            uploads.land()
+        return self.staging.leases > 0
 
     @property
     def free(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from jax_dmi import _compat
 from jax_dmi import _native
 from jax_dmi import errors
+from jax_dmi.replay import uploads
 
 # Also each part of a split image lies on it.
 _ALIGN = _native.REPLAY_ALIGN
@@ -21,6 +22,7 @@ class Transfer:
 
     Attributes:
       copies: Host-to-device transfers so far.
+      bytes: What they transferred to one device.
     """
 
     def __init__(self, target: Target) -> None:
@@ -32,34 +34,57 @@ class Transfer:
         self._target = target
         self._multiple = _ALIGN * _shards(target)
         self.copies = 0
+        self.bytes = 0
 
     @property
     def multiple(self) -> int:
         """What the bytes of an image must be a multiple of."""
         return self._multiple
 
-    def put(self, words: np.ndarray) -> jax.Array:
+    def put(
+        self, words: np.ndarray, used: int, staging: _native.ReplayStaging
+    ) -> jax.Array:
         """Copies an image to every device that gets it, or its part of it.
 
-        The image can change as soon as this returns.
+        The image can change once its staging has no leases left.
+
+        Args:
+          words: uint32[n], the image.
+          used: Bytes of it that are not zero.
+          staging: Where it is.
         """
         target = self._target
-        if not isinstance(target, jax.sharding.Sharding):
-            device = _default_device() if target is None else target
-            array = self._copy(words, device, committed=target is not None)
+        parts = self._parts(words.size)
+        committed = target is not None
+        own = all(uploads.possible(device) for device in parts)
+        if own:
+            arrays = uploads.send(staging, used, parts, committed)
         else:
-            places = target.addressable_devices_indices_map(words.shape)
-            parts = [
-                self._copy(words if index is None else words[index], device, True)
-                for device, index in places.items()
-            ]
-            array = jax.make_array_from_single_device_arrays(words.shape, target, parts)
-        self.copies += len(array.addressable_shards)
-        return array
+            arrays = {
+                device: _compat.put_copy(
+                    words[part], jax.sharding.SingleDeviceSharding(device), committed
+                )
+                for device, part in parts.items()
+            }
+        self.copies += len(parts)
+        self.bytes += used if own else words.nbytes
+        if not isinstance(target, jax.sharding.Sharding):
+            (array,) = arrays.values()
+            return array
+        return jax.make_array_from_single_device_arrays(
+            words.shape, target, list(arrays.values())
+        )
 
-    def _copy(self, words: np.ndarray, device: jax.Device, committed: bool):
-        place = jax.sharding.SingleDeviceSharding(device)
-        return _compat.put_copy(words, place, committed)
+    def _parts(self, words: int) -> dict[jax.Device, slice]:
+        """Which words of an image each device gets."""
+        target = self._target
+        if not isinstance(target, jax.sharding.Sharding):
+            return {_default_device() if target is None else target: slice(0, words)}
+        places = target.addressable_devices_indices_map((words,))
+        return {
+            device: slice(*index[0].indices(words)[:2]) if index else slice(0, words)
+            for device, index in places.items()
+        }
 
 
 def _default_device() -> jax.Device:

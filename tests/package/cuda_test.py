@@ -99,7 +99,9 @@ def test_handlers_may_be_captured_into_command_buffers():
         for name, handler in handlers.items()
         if handler["platform"] == "CUDA"
     }
-    assert found == dict.fromkeys(registered, _COMMAND_BUFFER_COMPATIBLE)
+    # What an upload copies differs from execution to execution.
+    wanted = dict.fromkeys(registered, _COMMAND_BUFFER_COMPATIBLE)
+    assert found == wanted | ({"dmi_upload": 0} if wanted else {})
 
 
 @pytest.mark.parametrize(

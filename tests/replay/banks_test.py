@@ -15,6 +15,8 @@ import numpy as np
 
 import jax_dmi as dmi
 from jax_dmi import _compat
+from jax_dmi import _native
+from jax_dmi.replay import uploads
 from support import images
 from support import isolated
 
@@ -31,13 +33,13 @@ def _upload(arena, d, value, count=3, **arguments):
     return plan.upload(**arguments)
 
 
+def _upload_to_new(value):
+    arena, d = _arena(banks=1)
+    return _upload(arena, d, value), d
+
+
 def _first(block, d):
     return int(np.asarray(block.unpack(d, 0)).ravel()[0])
-
-
-def _fill(arena, value=0xAA):
-    for bank in arena._banks:
-        bank.staging.fill(value)
 
 
 class BanksTest(parameterized.TestCase):
@@ -55,10 +57,10 @@ class BanksTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(8, 1 << 12, 1 << 22)
-    def test_staging_may_change_as_soon_as_upload_returns(self, size):
+    def test_staging_may_change_as_soon_as_it_has_no_leases(self, size):
         arena, d = _arena(size)
         block = _upload(arena, d, 5, count=1)
-        _fill(arena)
+        images.fill_staging(arena)
         self.assertEqual(np.unique(block.unpack(d, 0)).tolist(), [5])
 
     def test_blocks_keep_their_bytes_while_others_are_made(self):
@@ -146,9 +148,13 @@ class BanksTest(parameterized.TestCase):
         plan = arena.plan()
         plan.submit(d, np.full(8, 5, np.int32))
         before = arena.stats()
-        with mock.patch.object(_compat, "put_copy", side_effect=RuntimeError("full")):
-            with self.assertRaisesRegex(RuntimeError, "full"):
-                plan.upload()
+        full = RuntimeError("full")
+        with (
+            mock.patch.object(_compat, "put_copy", side_effect=full),
+            mock.patch.object(_native, "replay_upload", side_effect=full),
+            self.assertRaisesRegex((RuntimeError, dmi.DmiError), "full"),
+        ):
+            plan.upload()
         self.assertEqual(arena.stats(), before)
         for i in range(400):
             plan.submit(d, np.full(8, 6 + i, np.int32))
@@ -171,22 +177,70 @@ class BanksTest(parameterized.TestCase):
         arena, d = _arena()
         for count in (100, 100):
             _upload(arena, d, 1, count=count)
-        before = arena.stats()
+        before, programs = arena.stats(), uploads._program.cache_info().misses
         for count in (1, 100, 0, 7, 99, 50) * 5:
             _upload(arena, d, 1, count=count)
         after = arena.stats()
+        self.assertEqual(uploads._program.cache_info().misses, programs)
         self.assertEqual(after.allocations, before.allocations)
         self.assertEqual(after.grows, before.grows)
         self.assertEqual(after.copies - before.copies, 30)
-        self.assertEqual(
-            after.bytes_uploaded - before.bytes_uploaded, 30 * after.capacity
-        )
+
+    def test_bytes_are_counted_as_they_are_transferred(self):
+        arena, d = _arena()
+        _upload(arena, d, 1, count=100)
+        own = uploads.possible(jax.devices()[0])
+        for count in (1, 100, 0):
+            before = arena.stats().bytes_uploaded
+            plan = arena.plan()
+            for _ in range(count):
+                plan.submit(d, np.ones(8, np.int32))
+            used = (plan._native or plan._begin()).bytes
+            plan.upload()
+            stats = arena.stats()
+            self.assertEqual(
+                stats.bytes_uploaded - before, used if own else stats.capacity
+            )
+
+    def test_another_arena_needs_no_other_programs(self):
+        _first(*_upload_to_new(1))
+        uploads.land()
+        gc.collect()
+        programs = uploads._program.cache_info().misses
+        for value in range(5):
+            self.assertEqual(_first(*_upload_to_new(value)), value)
+            uploads.land()
+        self.assertEqual(uploads._program.cache_info().misses, programs)
+
+    def test_a_block_outlives_its_arena(self):
+        blocks = [_upload_to_new(value) for value in range(10)]
+        gc.collect()
+        for value, (block, d) in enumerate(blocks):
+            self.assertEqual(_first(block, d), value)
+
+    def test_settings_of_the_caller_do_not_matter(self):
+        def upload():
+            arena, d = _arena(1 << 10)
+            return _upload(arena, d, 5), d
+
+        mesh = jax.make_mesh((1,), ("x",))
+        found = []
+        with jax.set_mesh(mesh):
+            found.append(upload())
+        with jax.disable_jit():
+            found.append(upload())
+        with jax.transfer_guard("disallow"):
+            found.append(upload())
+        jax.jit(lambda x: (found.append(upload()), x)[1])(1)
+        for block, d in found:
+            self.assertEqual(_first(block, d), 5)
+            self.assertFalse(block.words.committed)
 
     def test_the_same_inputs_give_the_same_bytes(self):
         arena, d = _arena()
         other, _ = _arena()
         for value in (0, 0xAA, 0xFF):
-            _fill(arena, value)
+            images.fill_staging(arena, value)
             _upload(arena, d, value, count=90)
             want = images.raw(_upload(arena, d, 4, count=5).words)
             _upload(other, d, value, count=90)

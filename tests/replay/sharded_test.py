@@ -59,8 +59,7 @@ class ShardedTest(isolated.IsolatedTestCase):
         for spec in (P(), P("a"), P(("a", "b"))):
             arena, d = _arena(spec)
             block = arena.upload(d, [_args(5)] * 40)
-            for bank in arena._banks:
-                bank.staging.fill(0xAA)
+            images.fill_staging(arena)
             for shard in block.words.addressable_shards:
                 self.assertFalse((np.asarray(shard.data) == 0xAAAAAAAA).any())
             self.assertEqual(int(block.unpack(d, 39)["n"]), 5)

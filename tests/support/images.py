@@ -10,6 +10,8 @@ import jax
 import ml_dtypes
 import numpy as np
 
+from jax_dmi.replay import uploads
+
 ALIGN = 64
 
 SUB_BYTE = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
@@ -108,3 +110,13 @@ def image(definitions: int, submissions: Sequence[tuple[int, bytes]]) -> bytes:
 
 def leaves(tree) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def fill_staging(arena, value: int = 0xAA) -> None:
+    """Overwrites all staging of an arena, which no upload may read any more."""
+    # Copies that are calls of ours read it until they have run.
+    jax.block_until_ready([ended for _, ended in uploads._under_way])
+    uploads.land()
+    for bank in arena._banks:
+        assert bank.staging.leases == 0
+        bank.staging.fill(value)

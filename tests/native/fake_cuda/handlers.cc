@@ -102,7 +102,23 @@ XLA_FFI_Error* Replay(XLA_FFI_Handler* handler, XLA_FFI_CallFrame& frame,
   return nullptr;
 }
 
-XLA_FFI_Error* CallEmulated(XLA_FFI_Handler* handler,
+// Only what cannot be captured copies from and to the buffers of a program.
+XLA_FFI_Error* CallAdopted(XLA_FFI_Handler* handler, XLA_FFI_CallFrame& frame) {
+  std::vector<void*> adopted;
+  for (int64_t i = 0; i < frame.rets.size; ++i) {
+    const auto* buffer = static_cast<XLA_FFI_Buffer*>(frame.rets.rets[i]);
+    uint64_t bytes = sizeof(uint32_t);
+    for (int64_t d = 0; d < buffer->rank; ++d) bytes *= buffer->dims[d];
+    fake_cuda::Adopt(buffer->data, bytes);
+    adopted.push_back(buffer->data);
+  }
+  XLA_FFI_Error* const error = handler(&frame);
+  cudaStreamSynchronize(current_stream);
+  for (void* data : adopted) fake_cuda::Disown(data);
+  return error;
+}
+
+XLA_FFI_Error* CallEmulated(XLA_FFI_Handler* handler, bool captured,
                             XLA_FFI_CallFrame* frame) {
   // XLA asks what the handler is.
   if (frame->extension_start != nullptr) return handler(frame);
@@ -114,8 +130,9 @@ XLA_FFI_Error* CallEmulated(XLA_FFI_Handler* handler,
   program::DeviceTable::Get().Ensure(ordinal);
   const base::OnDevice here(ordinal);
   current_stream = StreamOn(ordinal);
-  XLA_FFI_Error* const error =
-      Captures() ? Replay(handler, copy, ordinal) : handler(&copy);
+  XLA_FFI_Error* const error = !captured    ? CallAdopted(handler, copy)
+                               : Captures() ? Replay(handler, copy, ordinal)
+                                            : handler(&copy);
   // What goes wrong on the device is found by the next call.
   cudaStreamSynchronize(current_stream);
   return error;
@@ -124,9 +141,10 @@ XLA_FFI_Error* CallEmulated(XLA_FFI_Handler* handler,
 // Handlers are functions without a context of their own.
 constexpr int kMostHandlers = 8;
 XLA_FFI_Handler* originals[kMostHandlers];
+bool capturable[kMostHandlers];
 template <int N>
 XLA_FFI_Error* Emulated(XLA_FFI_CallFrame* frame) {
-  return CallEmulated(originals[N], frame);
+  return CallEmulated(originals[N], capturable[N], frame);
 }
 template <int... N>
 void* Wrapper(int n, std::integer_sequence<int, N...>) {
@@ -141,6 +159,7 @@ std::vector<Registration> EmulatedRegistrations() {
   int n = 0;
   for (Registration& one : all) {
     originals[n] = reinterpret_cast<XLA_FFI_Handler*>(one.execute);
+    capturable[n] = MetadataOf(one.execute).traits != 0;
     one.execute =
         Wrapper(n++, std::make_integer_sequence<int, kMostHandlers>());
     one.platform = "cpu";
