@@ -434,6 +434,10 @@ class ReplayStaging:
     def leases(self) -> int:
         """Arrays handed out that are still in use."""
 
+    @property
+    def number(self) -> int:
+        """Names it in programs."""
+
     def grow(self, bytes: int) -> None:
         """Makes room; what was packed is lost."""
 
@@ -463,6 +467,18 @@ class ReplayPlan:
     @property
     def counts(self) -> list[int]:
         """Submissions by definition."""
+
+class ReplayUpload:
+    """An image on its way to CUDA devices; holds its staging."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every device has its part."""
+
+def replay_upload(staging: ReplayStaging, used: int, parts: Sequence[tuple[int, int, int]]) -> ReplayUpload:
+    """
+    Pins staging and lets the calls of dmi_upload that name it copy: for every part, its device's ordinal, its offset and its bytes. Only `used` bytes are transferred, the rest is zero.
+    """
 
 def replay_capacity_class(bytes: int, multiple: int) -> int:
     """The size an image of `bytes` is uploaded as."""
