@@ -63,7 +63,11 @@ Control* FindControl(int64_t device);
 
 // For ControlOf.
 std::unique_ptr<Control> MakeHostControl(int32_t ordinal, int64_t device);
-std::unique_ptr<Control> MakeCudaControl(int32_t ordinal, int64_t device);
+// `patience`: how long the producers inside may take to leave when a ring is
+// taken away, ns. Waits have been ended then, so what is left of them is what
+// lies before them in their streams.
+std::unique_ptr<Control> MakeCudaControl(int32_t ordinal, int64_t device,
+                                         int64_t patience = 60'000'000'000);
 
 }  // namespace dmi::ring
 

@@ -18,15 +18,13 @@ namespace {
 using program::ControlAction;
 using program::ControlArguments;
 
-// How long the producers inside may take to leave: waits have been ended, so
-// what is left of them is what lies before them in their streams.
-constexpr int64_t kPatience = 60'000'000'000;
 constexpr std::chrono::microseconds kPause(50);
 
 class CudaControl final : public Control {
  public:
-  CudaControl(int32_t ordinal, int64_t device)
+  CudaControl(int32_t ordinal, int64_t device, int64_t patience)
       : ordinal_(ordinal),
+        patience_(patience),
         entry_(program::DeviceTable::Get().Ensure(ordinal)),
         here_(std::make_unique<base::OnDevice>(ordinal)),
         page_(sizeof(wire::ControlBlock), false),
@@ -150,7 +148,7 @@ class CudaControl final : public Control {
   bool EverybodyLeft(CudaRing& ring) {
     constexpr uint64_t kNoAnswer = ~uint64_t{0};
     const int64_t begin = base::MonotonicNanos();
-    while (base::MonotonicNanos() - begin < kPatience) {
+    while (base::MonotonicNanos() - begin < patience_) {
       program::StoreRelaxed(ring.mirror().answer, kNoAnswer);
       Launch({entry_.block,
               &ring.mirror_on_device()->answer,
@@ -159,7 +157,7 @@ class CudaControl final : public Control {
               0,
               0});
       while (!stream_.Idle()) {
-        if (base::MonotonicNanos() - begin > kPatience) return false;
+        if (base::MonotonicNanos() - begin > patience_) return false;
         std::this_thread::sleep_for(kPause);
       }
       if (program::LoadAcquire(ring.mirror().answer) == 0) return true;
@@ -169,6 +167,7 @@ class CudaControl final : public Control {
   }
 
   const int32_t ordinal_;
+  const int64_t patience_;
   program::DeviceEntry& entry_;
   std::unique_ptr<base::OnDevice> here_;  // while what follows is made
   const Pages page_;
@@ -183,8 +182,9 @@ class CudaControl final : public Control {
 
 }  // namespace
 
-std::unique_ptr<Control> MakeCudaControl(int32_t ordinal, int64_t device) {
-  return std::make_unique<CudaControl>(ordinal, device);
+std::unique_ptr<Control> MakeCudaControl(int32_t ordinal, int64_t device,
+                                         int64_t patience) {
+  return std::make_unique<CudaControl>(ordinal, device, patience);
 }
 
 }  // namespace dmi::ring

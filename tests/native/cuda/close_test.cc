@@ -105,6 +105,32 @@ TEST_F(CudaCloseTest, AFailedDrainFreesProgramsThatWait) {
       << capture.failure();
 }
 
+// It may still write to the ring, so the ring stays.
+TEST_F(CudaCloseTest, ARingThatAProducerNeverLeavesIsKept) {
+  const auto control = ring::MakeCudaControl(0, 7, 100 * kMillisecond);
+  auto ring = control->MakeRing({.bytes = 4096, .slots = 16});
+  control->Install(ring);
+  program::AddSeqCst(device().block().in_flight, uint64_t{1});
+  control->Uninstall(*ring);
+  EXPECT_NE(ring->failure().find("did not end"), std::string::npos);
+  const std::weak_ptr<ring::Ring> kept = ring;
+  ring.reset();
+  EXPECT_FALSE(kept.expired());
+  program::AddSeqCst(device().block().in_flight, ~uint64_t{0});
+  // Whoever comes later does not get in, and the next ring is as any other.
+  CudaProgram program(device());
+  ASSERT_EQ(program.Record(0, 0, 8), cudaSuccess);
+  EXPECT_EQ(program.Wait(), cudaSuccess);
+  EXPECT_EQ(device().lost(wire::kLostClosed), 1u);
+  CudaCapture capture(device(), {.bytes = 4096, .slots = 16}, kPrompt);
+  capture.Start();
+  ASSERT_EQ(program.Record(0, 1, 8), cudaSuccess);
+  EXPECT_EQ(program.Wait(), cudaSuccess);
+  Checker checker;
+  capture.Finish(checker);
+  EXPECT_EQ(checker.records(), 1u);
+}
+
 TEST_F(CudaCloseTest, AnotherRingIsLeftInPlace) {
   CudaCapture first(device(), {.bytes = 4096, .slots = 16}, kPrompt);
   first.Start();
