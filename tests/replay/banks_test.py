@@ -57,7 +57,7 @@ class BanksTest(parameterized.TestCase):
         )
 
     @parameterized.parameters(8, 1 << 12, 1 << 22)
-    def test_staging_may_change_as_soon_as_it_has_no_leases(self, size):
+    def test_staging_may_change_as_soon_as_the_copy_is_over(self, size):
         arena, d = _arena(size)
         block = _upload(arena, d, 5, count=1)
         images.fill_staging(arena)

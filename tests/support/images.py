@@ -113,10 +113,10 @@ def leaves(tree) -> list[np.ndarray]:
 
 
 def fill_staging(arena, value: int = 0xAA) -> None:
-    """Overwrites all staging of an arena, which no upload may read any more."""
-    # Copies that are calls of ours read it until they have run.
+    """Overwrites all staging of an arena, as soon as that can do no harm."""
+    # Copies that are calls of ours read it until they have run; others are over.
     jax.block_until_ready([ended for _, ended in uploads._under_way])
     uploads.land()
+    assert not uploads._under_way
     for bank in arena._banks:
-        assert bank.staging.leases == 0
         bank.staging.fill(value)
