@@ -17,6 +17,7 @@ namespace {
 struct Table {
   base::Mutex mutex;
   std::map<int64_t, std::weak_ptr<CudaUpload>> uploads;
+  std::vector<std::shared_ptr<const void>> kept;  // for good
 
   static Table& Get() {
     static auto* table = new Table;
@@ -93,7 +94,9 @@ CudaUpload::~CudaUpload() {
     const State state = part.state.load(std::memory_order_acquire);
     if (state == kDue || state == kOver || Passed(part)) continue;
     // The copy reads the memory, and nothing will tell when it is over.
-    new std::shared_ptr<const void>(std::move(lease_));
+    Table& table = Table::Get();
+    std::lock_guard lock(table.mutex);
+    table.kept.push_back(std::move(lease_));
     return;
   }
 }
