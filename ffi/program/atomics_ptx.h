@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device form of atomics.h, which includes it.
 //
-// System-scope instructions of the same orders, because the host reads and
-// writes some of the words. Only sequential consistency reaches no further than
-// the device: both sides of it always run there. See docs/memory-model.md.
+// Instructions of the same orders. Loads and stores have the scope of the
+// system, because the host reads and writes some of the words. Updates and
+// sequential consistency reach no further than the device, whose words and
+// threads they are for: a wider release would wait for the bus. See
+// docs/memory-model.md.
 #ifndef DMI_PROGRAM_ATOMICS_PTX_H_
 #define DMI_PROGRAM_ATOMICS_PTX_H_
 
@@ -53,7 +55,7 @@ namespace dmi::program {
   __device__ T NAME(T& word, T value) {                               \
     if constexpr (sizeof(T) == 8) {                                   \
       uint64_t old;                                                   \
-      asm volatile(FENCE "atom." ORDER ".sys." OPERATION TYPE64       \
+      asm volatile(FENCE "atom." ORDER ".gpu." OPERATION TYPE64       \
                          " %0, [%1], %2;"                             \
                    : "=l"(old)                                        \
                    : "l"(&word), "l"(static_cast<uint64_t>(value))    \
@@ -61,7 +63,7 @@ namespace dmi::program {
       return static_cast<T>(old);                                     \
     } else {                                                          \
       uint32_t old;                                                   \
-      asm volatile(FENCE "atom." ORDER ".sys." OPERATION TYPE32       \
+      asm volatile(FENCE "atom." ORDER ".gpu." OPERATION TYPE32       \
                          " %0, [%1], %2;"                             \
                    : "=r"(old)                                        \
                    : "l"(&word), "r"(static_cast<uint32_t>(value))    \
@@ -94,7 +96,7 @@ DMI_PTX_UPDATE(AndRelaxed, "", "relaxed", "and", ".b64", ".b32")
   __device__ inline uint64_t NAME(uint64_t& word, uint64_t expected, \
                                   uint64_t desired) {                \
     uint64_t old;                                                    \
-    asm volatile("atom." ORDER ".sys.cas.b64 %0, [%1], %2, %3;"      \
+    asm volatile("atom." ORDER ".gpu.cas.b64 %0, [%1], %2, %3;"      \
                  : "=l"(old)                                         \
                  : "l"(&word), "l"(expected), "l"(desired)           \
                  : "memory");                                        \
