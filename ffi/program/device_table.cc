@@ -9,12 +9,6 @@
 #include "program/kernels.h"
 
 namespace dmi::program {
-namespace {
-
-// Enough blocks in flight to keep the memory of a multiprocessor busy.
-constexpr uint32_t kBlocksPerMultiprocessor = 4;
-
-}  // namespace
 
 DeviceTable& DeviceTable::Get() {
   // Leaked: programs may run while the process exits.

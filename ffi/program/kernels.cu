@@ -37,7 +37,7 @@ __global__ void RecordReserve(RecordArguments call) {
   *reinterpret_cast<Ticket*>(call.scratch) = BeginRecord(call);
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kBlocksPerMultiprocessor)
     RecordCopy(RecordArguments call) {
   auto& ticket = *reinterpret_cast<Ticket*>(call.scratch);
   if (ticket.ring == nullptr) return;

@@ -21,6 +21,10 @@
 
 namespace dmi::program {
 
+// Of a copy that fills a device: as many as fit at once. With more, the last
+// ones would begin when the others end.
+inline constexpr uint32_t kBlocksPerMultiprocessor = 3;
+
 // Of the scratch that comes with every call.
 inline constexpr uint32_t kScratchWords = 8;
 

@@ -9,7 +9,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define DMI_SHARED(type, name) \
   type name {}
 
