@@ -2,12 +2,44 @@
 // The CUDA runtime, see the header.
 #include "base/cuda.h"
 
+#include <dlfcn.h>
+
 namespace dmi::base {
 namespace {
 
 std::string MiB(uint64_t bytes) {
   return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
 }
+
+// What the runtime has no call for. It takes a thread without a context for one
+// on device 0, and makes a context there as soon as the thread goes back.
+struct Driver {
+  int (*get_context)(void**) = nullptr;
+  int (*set_context)(void*) = nullptr;
+
+  // After a call of the runtime that went well: it has loaded the driver.
+  static const Driver& Get() {
+    static const Driver driver = [] {
+      Driver found;
+      void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+      if (library != nullptr) {
+        found.get_context = reinterpret_cast<int (*)(void**)>(
+            dlsym(library, "cuCtxGetCurrent"));
+        found.set_context =
+            reinterpret_cast<int (*)(void*)>(dlsym(library, "cuCtxSetCurrent"));
+      }
+      return found;
+    }();
+    return driver;
+  }
+
+  // False where nobody knows.
+  bool WithoutContext() const {
+    void* context = nullptr;
+    return get_context != nullptr && set_context != nullptr &&
+           get_context(&context) == 0 && context == nullptr;
+  }
+};
 
 }  // namespace
 
@@ -21,17 +53,27 @@ std::string CudaMessage(cudaError_t code, const std::string& what) {
 
 OnDevice::OnDevice(int ordinal) {
   CheckCuda(cudaGetDevice(&before_), "cudaGetDevice");
+  detached_ = Driver::Get().WithoutContext();
   if (before_ == ordinal) before_ = -1;
   if (before_ >= 0) CheckCuda(cudaSetDevice(ordinal), "cudaSetDevice");
   const cudaError_t code = cudaThreadExchangeStreamCaptureMode(&mode_);
   if (code == cudaSuccess) return;
-  if (before_ >= 0) cudaSetDevice(before_);
+  GoBack();
   throw CudaError(code, "cudaThreadExchangeStreamCaptureMode");
 }
 
 OnDevice::~OnDevice() {
   cudaThreadExchangeStreamCaptureMode(&mode_);
-  if (before_ >= 0) cudaSetDevice(before_);
+  GoBack();
+}
+
+void OnDevice::GoBack() const {
+  if (before_ < 0) return;
+  if (detached_) {
+    Driver::Get().set_context(nullptr);
+  } else {
+    cudaSetDevice(before_);
+  }
 }
 
 void StayOnDevice(int ordinal) {

@@ -36,7 +36,7 @@ inline void CheckCuda(cudaError_t code, const char* what) {
 }
 
 // While it lives, the thread's calls go to a device, and may allocate whatever
-// captures other threads are in.
+// captures other threads are in. Makes a context on no other device.
 class OnDevice {
  public:
   explicit OnDevice(int ordinal);
@@ -45,7 +45,10 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  int before_ = -1;
+  void GoBack() const;
+
+  int before_ = -1;  // -1: it was there
+  bool detached_ = false;
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
