@@ -37,7 +37,8 @@ class Plan:
       sizes: Sizes of records, in bytes.
       most: Most records of a burst.
       nodes: Records, or boundaries, of a program that is one command buffer.
-      drain_record: Size of the records that are drained.
+      drain_record: Size of the records that are drained; so many fit that the
+        launches of the program fit what a stream queues, about a thousand.
       drain_bytes: Bytes drained at once, a few rings.
       rounds: How often everything is measured.
     """
@@ -46,7 +47,7 @@ class Plan:
     sizes: tuple[int, ...] = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
     most: int = 48
     nodes: int = 64
-    drain_record: int = 16 << 20
+    drain_record: int = 64 << 20
     drain_bytes: int = 6 << 30
     rounds: int = 9
 

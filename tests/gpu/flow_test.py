@@ -80,6 +80,26 @@ class FlowTest(parameterized.TestCase):
             self.assertIncreasing(sink.records), [float(i + 1) for i in range(_COUNT)]
         )
 
+    # A stream queues about a thousand launches. The thread that adds one more waits
+    # inside the driver, for the device, which waits for the drain, which needs the
+    # driver too.
+    def test_more_launches_than_a_stream_queues_behind_a_full_ring(self):
+        count = 3000
+
+        def body(x, _):
+            return dmi.record(x + 1, "x"), None
+
+        program = jax.jit(lambda x: lax.scan(body, x, None, length=count)[0])
+        sink = memory_sink.MemorySink()
+        with dmi.Monitor(sink=sink, stall_timeout=5, **_SMALL) as monitor:
+            running = self.dispatch(program, jnp.zeros(_SIZE))
+            self.assertEqual(running.result(_SECONDS)[0], count)
+            monitor.flush()
+            self.assertEqual(monitor.stats().dropped, {})
+        self.assertEqual(
+            self.assertIncreasing(sink.records), [float(i + 1) for i in range(count)]
+        )
+
     def test_a_full_ring_that_drops_counts_what_it_drops(self):
         sink = memory_sink.GateSink()
         with dmi.Monitor(sink=sink, overflow="drop", **_SMALL) as monitor:
