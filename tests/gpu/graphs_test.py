@@ -98,6 +98,22 @@ class CapturedTest(isolated.IsolatedTestCase):
         self.assertChain(sink.records, 0, 80, 100)
         self.assertLess(calls, 80 * _LINKS // 4)
 
+    # XLA may hand a call the address of a row instead of a copy of it.
+    def case_rows_of_a_scanned_array(self):
+        rows = np.arange(16 * 64, dtype=np.float32).reshape(16, 64)
+
+        def body(total, row):
+            return total + dmi.record(row, "row")[0], None
+
+        program = jax.jit(lambda rows: lax.scan(body, 0.0, rows)[0])
+        sink = memory_sink.MemorySink()
+        with _monitor(sink):
+            _repeat(lambda x: (program(x), x)[1], 4, jnp.asarray(rows))
+        self.assertEqual(
+            [record.value.tobytes() for record in sink.records],
+            [row.tobytes() for row in rows] * 4,
+        )
+
     # One executable all the way: what it captured outlives the Monitors.
     def case_replays_with_a_monitor_swapped_in_between(self):
         size = 3000
