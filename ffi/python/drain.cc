@@ -169,26 +169,25 @@ class Capture {
   drain::Drain& drain() { return *drain_; }
   const drain::Drain& drain() const { return *drain_; }
 
+  // These ask the device, which may be waiting for a sink that runs Python.
+  uint64_t Reserved() const {
+    const nb::gil_scoped_release release;
+    return drain_->reserved();
+  }
+
   // Losses since Start, by reason, over all sites.
   nb::dict Lost() const {
-    ring::Losses lost = control_.Lost();
-    for (uint32_t i = 0; i < wire::kLossReasons; ++i)
-      lost[i] -= lost_before_[i];
-    const size_t sites = program::SiteTable::Get().Sites().size();
-    const auto add = [&](const wire::SiteCounters& counters) {
-      for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
-        lost[i] += counters.lost[i];
-      }
-    };
-    for (const auto& counters : ring_->Counters(0, sites)) add(counters);
-    add(ring_->Counters(program::SiteTable::kSharedIndex, 1).front());
+    const ring::Losses lost = LossesSinceStart();
     return ByReason(lost.data());
   }
 
   // {site id: (records that took a sequence, {reason: lost})}
   nb::dict BySite() const {
     const std::vector<uint64_t> sites = program::SiteTable::Get().Sites();
-    const auto counters = ring_->Counters(0, sites.size());
+    const auto counters = [&] {
+      const nb::gil_scoped_release release;
+      return ring_->Counters(0, sites.size());
+    }();
     nb::dict result;
     for (size_t site = 0; site < sites.size(); ++site) {
       uint64_t any = counters[site].recorded;
@@ -259,6 +258,22 @@ class Capture {
   }
 
  private:
+  ring::Losses LossesSinceStart() const {
+    const nb::gil_scoped_release release;
+    ring::Losses lost = control_.Lost();
+    for (uint32_t i = 0; i < wire::kLossReasons; ++i)
+      lost[i] -= lost_before_[i];
+    const size_t sites = program::SiteTable::Get().Sites().size();
+    const auto add = [&](const wire::SiteCounters& counters) {
+      for (uint32_t i = 0; i < wire::kLossReasons; ++i) {
+        lost[i] += counters.lost[i];
+      }
+    };
+    for (const auto& counters : ring_->Counters(0, sites)) add(counters);
+    add(ring_->Counters(program::SiteTable::kSharedIndex, 1).front());
+    return lost;
+  }
+
   void SetProgress(uint16_t version, uint64_t counter) {
     control_.SetProgress(*ring_, wire::PackProgress(version, counter));
   }
@@ -316,8 +331,7 @@ void BindDrain(nb::module_& module) {
            nb::call_guard<nb::gil_scoped_release>(),
            "Queues every record reserved before the call; returns the sequence "
            "after the last one that was.")
-      .def_prop_ro("reserved",
-                   [](const Capture& c) { return c.drain().reserved(); })
+      .def_prop_ro("reserved", &Capture::Reserved)
       .def_prop_ro("queued",
                    [](const Capture& c) { return c.drain().queued(); })
       .def_prop_ro("pinned",
