@@ -15,8 +15,16 @@ constexpr int64_t kShortestBase = 500'000'000;
 constexpr double kMostDrift = 1e-3;
 // The slope is taken over one to two of them.
 constexpr int64_t kLongBase = 15'000'000'000;
+// Half a day or more, at one a second.
+constexpr size_t kMostMoments = 1u << 16;
 
 }  // namespace
+
+ClockFit::ClockFit(const ClockReading& first)
+    : older_(first), middle_(first), newest_(first), narrowest_(first.width()) {
+  moments_.reserve(kMostMoments);
+  moments_.push_back({first.device, first.host()});
+}
 
 void ClockFit::Add(const ClockReading& reading) {
   narrowest_ = std::min(narrowest_, reading.width());
@@ -36,12 +44,24 @@ void ClockFit::Add(const ClockReading& reading) {
     middle_ = reading;
   }
   newest_ = reading;
+  if (moments_.size() == kMostMoments) {
+    moments_.erase(moments_.begin(), moments_.begin() + kMostMoments / 2);
+  }
+  moments_.push_back({reading.device, reading.host()});
 }
 
 int64_t ClockFit::HostOf(int64_t device) const {
-  const int64_t since = device - newest_.device;
-  return newest_.host() + since +
-         static_cast<int64_t>(drift_ * static_cast<double>(since));
+  const auto after =
+      std::ranges::upper_bound(moments_, device, {}, &Moment::device);
+  const Moment& near = after == moments_.begin() ? *after : *(after - 1);
+  const int64_t since = device - near.device;
+  double drift = drift_;
+  if (after != moments_.begin() && after != moments_.end()) {
+    const auto base = static_cast<double>(after->device - near.device);
+    drift = static_cast<double>(after->host - near.host) / base - 1;
+  }
+  return near.host + since +
+         static_cast<int64_t>(drift * static_cast<double>(since));
 }
 
 }  // namespace dmi::ring

@@ -4,6 +4,7 @@
 #define DMI_RING_CLOCK_FIT_H_
 
 #include <cstdint>
+#include <vector>
 
 namespace dmi::ring {
 
@@ -17,15 +18,13 @@ struct ClockReading {
   int64_t width() const { return host_after - host_before; }
 };
 
-// The host's time as a straight line over the device's: through the newest good
-// reading, with the slope from a reading some time before it. One thread.
+// The host's time over the device's. From the newest good reading on a straight
+// line through it, with the slope from a reading some time before it; before it
+// a line from reading to reading, so that what is asked of a time long past
+// does not move with the slope of today. One thread.
 class ClockFit {
  public:
-  explicit ClockFit(const ClockReading& first)
-      : older_(first),
-        middle_(first),
-        newest_(first),
-        narrowest_(first.width()) {}
+  explicit ClockFit(const ClockReading& first);
 
   // Ignores a reading much wider than the narrowest one: something came
   // between.
@@ -38,6 +37,13 @@ class ClockFit {
   int64_t error() const { return newest_.width() / 2; }
 
  private:
+  // On both clocks.
+  struct Moment {
+    int64_t device;
+    int64_t host;
+  };
+
+  std::vector<Moment> moments_;  // of the good readings, oldest first
   ClockReading older_;
   ClockReading middle_;  // takes its place
   ClockReading newest_;

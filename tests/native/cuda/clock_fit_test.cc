@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 
 #include "support/payload.h"
@@ -72,6 +73,49 @@ TEST(ClockFitTest, ADriftIsFollowed) {
       ASSERT_NEAR(fit.drift(), 1 / (1 + drift) - 1, 1.1 * kWidth / base);
     }
   }
+}
+
+// Records get their time when they are drained, boundaries when they are asked
+// for: hours later both must still be of the same moment.
+TEST(ClockFitTest, TimesLongPastStayRight) {
+  Clocks clocks(2e-5);
+  ClockFit fit(clocks.Read(0));
+  constexpr int64_t kHour = 3600;
+  for (int64_t second = 1; second <= 3 * kHour; ++second) {
+    fit.Add(clocks.Read(second * kSecond));
+    if (second % 600 != 0) continue;
+    for (int64_t past = 1; past < second; past += 97) {
+      ASSERT_LE(clocks.Error(fit, past * kSecond + kSecond / 3), kWidth / 2 + 1)
+          << past << " in second " << second;
+    }
+  }
+}
+
+TEST(ClockFitTest, TimesNeverGoBack) {
+  Clocks clocks(-1e-4);
+  ClockFit fit(clocks.Read(kSecond));
+  for (int64_t second = 2; second < 100; ++second) {
+    fit.Add(clocks.Read(second * kSecond));
+  }
+  int64_t last = INT64_MIN;
+  for (int64_t host = 0; host < 110 * kSecond; host += kSecond / 7) {
+    const int64_t now = fit.HostOf(clocks.DeviceAt(host));
+    ASSERT_GT(now, last);
+    last = now;
+  }
+}
+
+// What is kept of the past has an end; before it the line goes on.
+TEST(ClockFitTest, AMonthIsFollowed) {
+  Clocks clocks(2e-5);
+  ClockFit fit(clocks.Read(0));
+  constexpr int64_t kDay = 86400;
+  for (int64_t second = 1; second <= 31 * kDay; ++second) {
+    fit.Add(clocks.Read(second * kSecond));
+  }
+  EXPECT_LE(clocks.Error(fit, 31 * kDay * kSecond), kWidth / 2 + 1);
+  EXPECT_LE(clocks.Error(fit, (31 * kDay - 30'000) * kSecond), kWidth / 2 + 1);
+  EXPECT_LE(clocks.Error(fit, 0), 31 * kDay * 2 * kWidth / 15);
 }
 
 TEST(ClockFitTest, NoSlopeIsTakenFromReadingsCloseTogether) {
