@@ -13,6 +13,8 @@ constexpr int64_t kWidest = 4;  // times the narrowest
 constexpr int64_t kShortestBase = 500'000'000;
 // Clocks that keep time do not differ by more.
 constexpr double kMostDrift = 1e-3;
+// Clocks that keep time well differ by so much: what a line may lose meanwhile.
+constexpr double kUsualDrift = 2e-5;
 // The slope is taken over one to two of them.
 constexpr int64_t kLongBase = 15'000'000'000;
 // Half a day or more, at one a second.
@@ -28,7 +30,10 @@ ClockFit::ClockFit(const ClockReading& first)
 
 void ClockFit::Add(const ClockReading& reading) {
   narrowest_ = std::min(narrowest_, reading.width());
-  if (reading.width() > kWidest * narrowest_) {
+  const auto age = static_cast<double>(reading.device - newest_.device);
+  const bool better =
+      static_cast<double>(reading.width() / 2) <= kUsualDrift * age;
+  if (reading.width() > kWidest * narrowest_ && !better) {
     // Readings may have become wider for good.
     narrowest_ += narrowest_ / 8 + 1;
     return;

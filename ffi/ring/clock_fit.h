@@ -26,8 +26,8 @@ class ClockFit {
  public:
   explicit ClockFit(const ClockReading& first);
 
-  // Ignores a reading much wider than the narrowest one: something came
-  // between.
+  // Ignores a reading much wider than the narrowest one, as something came
+  // between, until the newest good one is so old that it tells less.
   void Add(const ClockReading& reading);
 
   int64_t HostOf(int64_t device) const;

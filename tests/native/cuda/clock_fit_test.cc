@@ -139,6 +139,18 @@ TEST(ClockFitTest, WhatCameBetweenIsIgnored) {
   }
 }
 
+// A device is idle when a capture starts, and seldom afterwards.
+TEST(ClockFitTest, AWideReadingIsBetterThanAnOldOne) {
+  constexpr int64_t kWide = 4 * kWidth;
+  Clocks clocks(1e-4);
+  ClockFit fit(clocks.Read(0, kWidth / 4));
+  for (int64_t second = 1; second < 100; ++second) {
+    fit.Add(clocks.Read(second * kSecond, kWide));
+    if (second < 3) continue;
+    ASSERT_LE(clocks.Error(fit, second * kSecond), 3 * kWide / 2) << second;
+  }
+}
+
 TEST(ClockFitTest, ReadingsMayBecomeWiderForGood) {
   Clocks clocks(1e-4);
   ClockFit fit(clocks.Read(0));

@@ -50,7 +50,7 @@ TEST_F(CudaClockTest, ADriftIsFollowedWhileACaptureRuns) {
   int64_t checked = 0;
   Wait(2 * kSecond, [&] {
     // A reading taken within a second, and a slope over at least one, from
-    // readings of which none is four times as wide as another.
+    // readings that are not much wider than the first.
     ASSERT_LE(Error(ring), 6 * ring.clock().error + 1000);
     ++checked;
     std::this_thread::yield();
