@@ -112,10 +112,7 @@ class Session:
         """Opens the sink and lets records in."""
         control.prepare_fences(self.devices)
         for device in jax.local_devices():
-            ordinal = _compat.handler_ordinal(device)
-            _native.deselect(
-                device.platform, ordinal, device.id, device not in self.devices
-            )
+            self._select(device)
         try:
             joining.open_sink(self._sink, _run_info(self.settings, self.devices))
             self.pump.start()
@@ -131,6 +128,15 @@ class Session:
             self._end_threads()
             self.pump.call(self._sink.close)
             raise
+
+    def _select(self, device: jax.Device) -> None:
+        """Tells a device whether its records count."""
+        ordinal = _compat.handler_ordinal(device)
+        left_out = device not in self.devices
+        try:
+            _native.deselect(device.platform, ordinal, device.id, left_out)
+        except RuntimeError as error:
+            raise errors.CaptureError(f"{device} does not answer: {error}") from error
 
     def end(self) -> None:
         """Waits for programs, writes what was recorded, and frees the rings.
