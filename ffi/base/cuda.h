@@ -56,7 +56,7 @@ class OnDevice {
 void StayOnDevice(int ordinal);
 
 // Waits for no other stream, not even the default one; before others where both
-// have something to do, and in a hardware queue of its own.
+// have something to do.
 class CudaStream {
  public:
   CudaStream();  // on the current device

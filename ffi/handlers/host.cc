@@ -40,14 +40,16 @@ ffi::Error RecordExecute(int32_t ordinal, int64_t site, int64_t layout,
                          ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
   const RecordCall call =
       DecodeRecordCall(site, layout, roles, multi, recorders);
-  program::LabelOperands label_operands;
-  if (ffi::Error error = FindLabels(call, operands, label_operands);
-      error.failure()) {
-    return error;
-  }
   program::RecordLabels labels;
-  if (!program::DecodeLabels(label_operands, labels)) {
-    return ffi::Error::Success();
+  if (!roles.empty() || operands.size() > 0) {
+    program::LabelOperands label_operands;
+    if (ffi::Error error = FindLabels(call, operands, label_operands);
+        error.failure()) {
+      return error;
+    }
+    if (!program::DecodeLabels(label_operands, labels)) {
+      return ffi::Error::Success();
+    }
   }
   wire::ControlBlock* control = program::ControlTable::Host().Find(ordinal);
   if (control == nullptr) {

@@ -69,7 +69,7 @@ __device__ inline void BeginToWait(wire::DeviceRing& ring, uint64_t now) {
 // Waits for space as the ring's policy says. On failure `reason` says why.
 //
 // A producer of a program of several devices holds its peers up at the next
-// collective, so it waits for at most four budgets on end, whatever moves.
+// collective, so it waits for at most two budgets on end, whatever moves.
 __device__ inline Taken WaitAndReserve(wire::DeviceRing& ring,
                                        wire::ProgramKind kind, uint32_t units,
                                        wire::LossReason& reason) {
@@ -92,7 +92,7 @@ __device__ inline Taken WaitAndReserve(wire::DeviceRing& ring,
     if (ended != wire::kRunning) break;
     const bool held_up =
         kind == wire::kMultiDevice &&
-        (now - begin) / 4 >= static_cast<uint64_t>(ring.stall_nanos);
+        (now - begin) / 2 >= static_cast<uint64_t>(ring.stall_nanos);
     if (held_up || spent || LoadRelaxed(ring.ring.exhausted) != 0) {
       StoreRelaxed(ring.ring.exhausted, uint64_t{1});
       break;

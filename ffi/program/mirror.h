@@ -13,12 +13,13 @@ namespace dmi::program {
 // Stores the latest value of `here` to `there`. The sequentially consistent
 // loads see to it that, of several threads at this, the last one to store has
 // stored the latest: whoever stored an older value looks again and stores
-// again.
+// again. Nothing else is released: a store of the system that did so would wait
+// for the bus.
 DMI_HOST_DEVICE inline void MirrorLatest(const uint64_t& here,
                                          uint64_t& there) {
   uint64_t value = LoadSeqCst(here);
   while (true) {
-    StoreSeqCst(there, value);
+    StoreRelaxed(there, value);
     const uint64_t now = LoadSeqCst(here);
     if (now == value) return;
     value = now;

@@ -56,7 +56,7 @@ Pages::~Pages() {
 }
 
 Ring::Ring(const RingOptions& options, Payload payload)
-    : header_page_(kHeaderBytes, false),
+    : header_page_(payload == Payload::kHere ? 0 : kHeaderBytes, false),
       payload_(payload == Payload::kHere
                    ? uint64_t{UnitsOf(options.bytes)} * wire::kPayloadUnit
                    : 0,
@@ -68,7 +68,9 @@ Ring::Ring(const RingOptions& options, Payload payload)
              false),
       boundaries_(wire::kBoundaryLogSize * sizeof(wire::BoundaryStamp), false),
       signals_(options.stall_nanos),
-      header_(*reinterpret_cast<wire::RingHeader*>(header_page_.data())) {
+      header_(payload == Payload::kHere
+                  ? own_header_
+                  : *reinterpret_cast<wire::RingHeader*>(header_page_.data())) {
   const uint32_t units = UnitsOf(options.bytes);
   const uint64_t wake_units =
       std::min<uint64_t>(wire::UnitsFor(options.wake_bytes), units / 2);

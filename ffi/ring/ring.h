@@ -149,6 +149,7 @@ class Ring {
   Pages sites_;
   Pages boundaries_;
   mutable program::HostSignals signals_;
+  wire::RingHeader own_header_{};
   wire::RingHeader& header_;
   Leases<wire::Cursor> leases_;
 };

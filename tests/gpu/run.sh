@@ -86,7 +86,7 @@ cat "$work/devices"
 # ---- The package ----
 
 package=${JAX_DMI_WHEEL:-$root}
-step install 200 "$python" -m pip install --target "$work/site" --no-index --no-deps \
+step install 150 "$python" -m pip install --target "$work/site" --no-index --no-deps \
   --no-build-isolation --disable-pip-version-check -v \
   --config-settings=cmake.define.DMI_CUDA=ON "$package" || finish
 cd "$work" || exit 2
@@ -143,7 +143,7 @@ from jax_dmi import bench
 print(*[name for name in bench.GROUPS if name.startswith("cuda")])')
 if [ -n "$groups" ]; then
   # shellcheck disable=SC2086
-  JAX_PLATFORMS=cuda step bench 50 "$python" -m jax_dmi bench $groups \
+  JAX_PLATFORMS=cuda step bench 100 "$python" -m jax_dmi bench $groups \
     --json "$out/bench.json"
 else
   skip bench "no benchmark is for CUDA"

@@ -121,9 +121,6 @@ TEST(Boundary, TheLatestNeedsFences) {
                       Access::kLoadSeqCst, rl::mo_acquire},
                      {"count looked at by acquire", Word::kBoundaryCount,
                       Access::kLoadSeqCst, rl::mo_acquire}});
-  Spares<Showing>(Search::Random(100000), Mapping::kPtx,
-                  {{"shown by release", Word::kMirror, Access::kStoreSeqCst,
-                    rl::mo_release}});
 }
 
 }  // namespace
