@@ -78,13 +78,16 @@ class Session:
         try:
             return self._native_capture(s, device)
         except RuntimeError as error:
-            share = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75")
-            raise errors.CaptureError(
-                f"no ring on {device}: {error}. A ring of ring_bytes={s.ring_bytes}"
-                " lies on the device beside the pool of XLA, which takes"
-                f" XLA_PYTHON_CLIENT_MEM_FRACTION={share} of its memory; lower one of"
-                " the two."
-            ) from error
+            hint = ""
+            if "cudaErrorMemoryAllocation" in str(error):
+                share = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.75")
+                hint = (
+                    f" A ring of ring_bytes={s.ring_bytes} lies on the device beside"
+                    " the pool of XLA, which takes"
+                    f" XLA_PYTHON_CLIENT_MEM_FRACTION={share} of its memory; lower one"
+                    " of the two."
+                )
+            raise errors.CaptureError(f"no ring on {device}: {error}.{hint}") from error
 
     def _native_capture(
         self, s: settings.Settings, device: jax.Device

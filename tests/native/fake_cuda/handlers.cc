@@ -57,6 +57,27 @@ std::vector<const XLA_FFI_Buffer*> BuffersOf(const XLA_FFI_CallFrame& frame) {
   return buffers;
 }
 
+// What tells one call from another. The attributes by value: another program
+// may have its own where those of one that is gone were.
+using Key = std::vector<uint64_t>;
+
+Key KeyOf(const XLA_FFI_CallFrame& frame) {
+  Key key{reinterpret_cast<uint64_t>(frame.attrs.attrs)};
+  for (int64_t i = 0; i < frame.attrs.size; ++i) {
+    if (frame.attrs.types[i] != XLA_FFI_AttrType_SCALAR) continue;
+    const auto* scalar = static_cast<XLA_FFI_Scalar*>(frame.attrs.attrs[i]);
+    if (scalar->dtype != XLA_FFI_DataType_S64) continue;
+    key.push_back(*static_cast<uint64_t*>(scalar->value));
+  }
+  for (const XLA_FFI_Buffer* buffer : BuffersOf(frame)) {
+    key.push_back(reinterpret_cast<uint64_t>(buffer->data));
+    key.push_back(static_cast<uint64_t>(buffer->dtype));
+    key.insert(key.end(), buffer->dims, buffer->dims + buffer->rank);
+    key.push_back(~uint64_t{0});
+  }
+  return key;
+}
+
 // A stream per thread and device: programs run on several at once.
 cudaStream_t StreamOn(int32_t ordinal) {
   static thread_local auto* streams = new std::map<int32_t, cudaStream_t>;
@@ -72,14 +93,11 @@ cudaStream_t StreamOn(int32_t ordinal) {
 // Launches what the handler captured when it met these addresses first.
 XLA_FFI_Error* Replay(XLA_FFI_Handler* handler, XLA_FFI_CallFrame& frame,
                       int32_t ordinal) {
-  using Key = std::vector<const void*>;
   static auto* mutex = new std::mutex;
   static auto* graphs = new std::map<Key, cudaGraphExec_t>;
-  Key key{reinterpret_cast<const void*>(handler), frame.attrs.attrs,
-          reinterpret_cast<const void*>(int64_t{ordinal})};
-  for (const XLA_FFI_Buffer* buffer : BuffersOf(frame)) {
-    key.push_back(buffer->data);
-  }
+  Key key = KeyOf(frame);
+  key.push_back(reinterpret_cast<uint64_t>(handler));
+  key.push_back(static_cast<uint64_t>(ordinal));
   std::unique_lock lock(*mutex);
   cudaGraphExec_t& executable = (*graphs)[key];
   if (executable == nullptr) {
