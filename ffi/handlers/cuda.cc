@@ -18,6 +18,7 @@
 
 #include "handlers/record_call.h"
 #include "handlers/registrations.h"
+#include "program/ambient.h"
 #include "program/device_table.h"
 #include "program/kernels.h"
 #include "program/record.h"
@@ -56,15 +57,6 @@ ffi::Error Initialize(int32_t ordinal) {
 ffi::Error NotInitialized() {
   return ffi::Error(ffi::ErrorCode::kFailedPrecondition,
                     "jax_dmi: the device was not initialized");
-}
-
-ffi::Error RecordInstantiate(int64_t site, int64_t layout,
-                             std::string_view site_descriptor,
-                             std::string_view layout_descriptor,
-                             std::string_view roles, int64_t multi,
-                             ffi::Span<const int64_t> /*recorders*/) {
-  return RegisterRecordCall(site, layout, site_descriptor, layout_descriptor,
-                            roles, multi);
 }
 
 ffi::Error RecordExecute(cudaStream_t stream, int32_t ordinal, int64_t site,
@@ -118,13 +110,14 @@ ffi::Error AdvanceExecute(cudaStream_t stream, int32_t ordinal,
 ffi::Error StepExecute(cudaStream_t stream, int32_t ordinal,
                        ffi::BufferR1<ffi::U32> words,
                        ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
-  if (words.element_count() != 4) {
+  if (words.element_count() != program::kStepWords) {
     return ffi::Error::InvalidArgument("dmi_step: operand must be u32[4]");
   }
   const DeviceEntry* entry = DeviceTable::Get().Find(ordinal);
   if (entry == nullptr) return NotInitialized();
   return Launched(
-      program::LaunchStep({entry->block, words.typed_data(), 4}, stream),
+      program::LaunchStep(
+          {entry->block, words.typed_data(), program::kStepWords}, stream),
       "dmi_step");
 }
 
@@ -150,31 +143,15 @@ ffi::Error NoopExecute(cudaStream_t stream, ffi::AnyBuffer /*x*/,
 XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                        ffi::Ffi::BindInitialize().Ctx<ffi::DeviceOrdinal>());
 
-XLA_FFI_DEFINE_HANDLER(kRecordInstantiate, RecordInstantiate,
-                       ffi::Ffi::BindInstantiate()
-                           .Attr<int64_t>("site")
-                           .Attr<int64_t>("layout")
-                           .Attr<std::string_view>("site_descriptor")
-                           .Attr<std::string_view>("layout_descriptor")
-                           .Attr<std::string_view>("roles")
-                           .Attr<int64_t>("multi")
-                           .Attr<ffi::Span<const int64_t>>("recorders"));
-
-XLA_FFI_DEFINE_HANDLER(kRecord, RecordExecute,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::PlatformStream<cudaStream_t>>()
-                           .Ctx<ffi::DeviceOrdinal>()
-                           .Attr<int64_t>("site")
-                           .Attr<int64_t>("layout")
-                           .Attr<std::string_view>("site_descriptor")
-                           .Attr<std::string_view>("layout_descriptor")
-                           .Attr<std::string_view>("roles")
-                           .Attr<int64_t>("multi")
-                           .Attr<ffi::Span<const int64_t>>("recorders")
-                           .Arg<ffi::AnyBuffer>()
-                           .RemainingArgs()
-                           .Ret<ffi::BufferR1<ffi::U64>>(),
-                       {kCapturable});
+XLA_FFI_DEFINE_HANDLER(
+    kRecord, RecordExecute,
+    WithRecordAttributes(ffi::Ffi::Bind()
+                             .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                             .Ctx<ffi::DeviceOrdinal>())
+        .Arg<ffi::AnyBuffer>()
+        .RemainingArgs()
+        .Ret<ffi::BufferR1<ffi::U64>>(),
+    {kCapturable});
 
 XLA_FFI_DEFINE_HANDLER(kAdvance, AdvanceExecute,
                        ffi::Ffi::Bind()
@@ -222,8 +199,7 @@ uint64_t CudaRecordCalls() {
 std::vector<Registration> CudaRegistrations() {
   void* const initialize = Pointer(kInitialize);
   return {
-      {"dmi_record", "CUDA", Pointer(kRecordInstantiate), initialize,
-       Pointer(kRecord)},
+      {"dmi_record", "CUDA", RecordInstantiate(), initialize, Pointer(kRecord)},
       {"dmi_advance", "CUDA", nullptr, initialize, Pointer(kAdvance)},
       {"dmi_step", "CUDA", nullptr, initialize, Pointer(kStep)},
       {"dmi_gate", "CUDA", nullptr, initialize, Pointer(kGate)},

@@ -10,6 +10,7 @@
 
 #include "handlers/record_call.h"
 #include "handlers/registrations.h"
+#include "program/ambient.h"
 #include "program/boundary.h"
 #include "program/control_table.h"
 #include "program/gates.h"
@@ -21,15 +22,6 @@ namespace dmi::handlers {
 namespace {
 
 namespace ffi = xla::ffi;
-
-ffi::Error RecordInstantiate(int64_t site, int64_t layout,
-                             std::string_view site_descriptor,
-                             std::string_view layout_descriptor,
-                             std::string_view roles, int64_t multi,
-                             ffi::Span<const int64_t> /*recorders*/) {
-  return RegisterRecordCall(site, layout, site_descriptor, layout_descriptor,
-                            roles, multi);
-}
 
 ffi::Error RecordExecute(int32_t ordinal, int64_t site, int64_t layout,
                          std::string_view /*site_descriptor*/,
@@ -80,34 +72,25 @@ ffi::Error AdvanceExecute(int32_t ordinal, int64_t /*role*/, ffi::AnyBuffer x,
 
 ffi::Error StepExecute(int32_t ordinal, ffi::BufferR1<ffi::U32> words,
                        ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
-  if (words.element_count() != 4) {
+  if (words.element_count() != program::kStepWords) {
     return ffi::Error::InvalidArgument("dmi_step: operand must be u32[4]");
   }
-  const uint32_t* word = words.typed_data();
-  wire::ControlBlock* control = program::ControlTable::Host().Find(ordinal);
-  if (control == nullptr) return ffi::Error::Success();
-  const bool has_step = word[2] & 1;
-  const bool recording = word[2] & 2;
-  program::SetAmbientStep(
-      *control, word[3] != 0 ? wire::kMultiDevice : wire::kSingleDevice,
-      static_cast<int64_t>(uint64_t{word[1]} << 32 | word[0]),
-      (has_step ? wire::kAmbientHasStep : 0u) |
-          (recording ? 0u : wire::kAmbientPaused));
+  if (wire::ControlBlock* control =
+          program::ControlTable::Host().Find(ordinal)) {
+    program::ApplyStepWords(*control, words.typed_data());
+  }
   return ffi::Error::Success();
 }
 
-// u32[n]: the kind of the program, then packed changes.
 ffi::Error GateExecute(int32_t ordinal, ffi::BufferR1<ffi::U32> words,
                        ffi::Result<ffi::BufferR1<ffi::U64>> /*scratch*/) {
   if (words.element_count() == 0) {
     return ffi::Error::InvalidArgument("dmi_gate: the operand is empty");
   }
-  wire::ControlBlock* control = program::ControlTable::Host().Find(ordinal);
-  if (control == nullptr) return ffi::Error::Success();
-  const uint32_t* word = words.typed_data();
-  const auto kind = word[0] != 0 ? wire::kMultiDevice : wire::kSingleDevice;
-  for (size_t i = 1; i < words.element_count(); ++i) {
-    program::SetGate(*control, program::GateChange::Unpack(word[i]), kind);
+  if (wire::ControlBlock* control =
+          program::ControlTable::Host().Find(ordinal)) {
+    program::ApplyGateWords(*control, words.typed_data(),
+                            words.element_count());
   }
   return ffi::Error::Success();
 }
@@ -117,29 +100,12 @@ ffi::Error NoopExecute(ffi::AnyBuffer /*x*/,
   return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER(kRecordInstantiate, RecordInstantiate,
-                       ffi::Ffi::BindInstantiate()
-                           .Attr<int64_t>("site")
-                           .Attr<int64_t>("layout")
-                           .Attr<std::string_view>("site_descriptor")
-                           .Attr<std::string_view>("layout_descriptor")
-                           .Attr<std::string_view>("roles")
-                           .Attr<int64_t>("multi")
-                           .Attr<ffi::Span<const int64_t>>("recorders"));
-
-XLA_FFI_DEFINE_HANDLER(kRecord, RecordExecute,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::DeviceOrdinal>()
-                           .Attr<int64_t>("site")
-                           .Attr<int64_t>("layout")
-                           .Attr<std::string_view>("site_descriptor")
-                           .Attr<std::string_view>("layout_descriptor")
-                           .Attr<std::string_view>("roles")
-                           .Attr<int64_t>("multi")
-                           .Attr<ffi::Span<const int64_t>>("recorders")
-                           .Arg<ffi::AnyBuffer>()
-                           .RemainingArgs()
-                           .Ret<ffi::BufferR1<ffi::U64>>());
+XLA_FFI_DEFINE_HANDLER(
+    kRecord, RecordExecute,
+    WithRecordAttributes(ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>())
+        .Arg<ffi::AnyBuffer>()
+        .RemainingArgs()
+        .Ret<ffi::BufferR1<ffi::U64>>());
 
 XLA_FFI_DEFINE_HANDLER(kAdvance, AdvanceExecute,
                        ffi::Ffi::Bind()
@@ -173,8 +139,7 @@ void* Pointer(XLA_FFI_Handler* handler) {
 
 std::vector<Registration> HostRegistrations() {
   return {
-      {"dmi_record", "cpu", Pointer(kRecordInstantiate), nullptr,
-       Pointer(kRecord)},
+      {"dmi_record", "cpu", RecordInstantiate(), nullptr, Pointer(kRecord)},
       {"dmi_advance", "cpu", nullptr, nullptr, Pointer(kAdvance)},
       {"dmi_step", "cpu", nullptr, nullptr, Pointer(kStep)},
       {"dmi_gate", "cpu", nullptr, nullptr, Pointer(kGate)},

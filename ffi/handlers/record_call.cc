@@ -57,10 +57,13 @@ ffi::Error FindLabels(const RecordCall& call, ffi::RemainingArgs operands,
   return ffi::Error::Success();
 }
 
-ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
-                              std::string_view site_descriptor,
-                              std::string_view layout_descriptor,
-                              std::string_view roles, int64_t multi) {
+namespace {
+
+ffi::Error Instantiate(int64_t site, int64_t layout,
+                       std::string_view site_descriptor,
+                       std::string_view layout_descriptor,
+                       std::string_view roles, int64_t multi,
+                       ffi::Span<const int64_t> /*recorders*/) {
   if (site == 0) {
     return ffi::Error::InvalidArgument("dmi_record: a site has no id");
   }
@@ -75,6 +78,15 @@ ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
     table.AddLayout(static_cast<uint64_t>(layout), layout_descriptor);
   }
   return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
+                       WithRecordAttributes(ffi::Ffi::BindInstantiate()));
+
+}  // namespace
+
+void* RecordInstantiate() {
+  return reinterpret_cast<void*>(static_cast<XLA_FFI_Handler*>(kInstantiate));
 }
 
 uint64_t PayloadBytes(const ffi::AnyBuffer& buffer) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "program/labels.h"
 #include "program/record.h"
@@ -37,12 +38,22 @@ xla::ffi::Error FindLabels(const RecordCall& call,
                            xla::ffi::RemainingArgs operands,
                            program::LabelOperands& labels);
 
-// The instantiate stage: checks the attributes and registers the descriptors
-// in the site table.
-xla::ffi::Error RegisterRecordCall(int64_t site, int64_t layout,
-                                   std::string_view site_descriptor,
-                                   std::string_view layout_descriptor,
-                                   std::string_view roles, int64_t multi);
+// Adds the attributes of the call to a binding, the same for every stage.
+template <typename Binding>
+auto WithRecordAttributes(Binding&& binding) {
+  return std::forward<Binding>(binding)
+      .template Attr<int64_t>("site")
+      .template Attr<int64_t>("layout")
+      .template Attr<std::string_view>("site_descriptor")
+      .template Attr<std::string_view>("layout_descriptor")
+      .template Attr<std::string_view>("roles")
+      .template Attr<int64_t>("multi")
+      .template Attr<xla::ffi::Span<const int64_t>>("recorders");
+}
+
+// The handler of the instantiate stage, an XLA_FFI_Handler*: checks the
+// attributes and registers the descriptors in the site table.
+void* RecordInstantiate();
 
 // Exact payload bytes of a buffer, sub-byte elements packed.
 uint64_t PayloadBytes(const xla::ffi::AnyBuffer& buffer);

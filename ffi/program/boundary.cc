@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host form of boundaries and ambient steps.
+// The host form of boundaries.
 #include "program/boundary.h"
 
 #include <algorithm>
@@ -26,11 +26,6 @@ void AdvanceBoundary(ControlBlock& control) {
   if (progress >= LoadRelaxed(ring->wake_progress)) {
     reinterpret_cast<HostSignals*>(ring->signals)->WakeDrain();
   }
-}
-
-void SetAmbientStep(ControlBlock& control, wire::ProgramKind kind, int64_t step,
-                    uint64_t flags) {
-  StoreAmbientStep(control, kind, step, flags);
 }
 
 std::vector<BoundaryStamp> ReadBoundaries(const RingHeader& ring,

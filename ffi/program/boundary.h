@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What boundaries and ambient steps do inside the program.
+// What boundaries do inside the program.
 #ifndef DMI_PROGRAM_BOUNDARY_H_
 #define DMI_PROGRAM_BOUNDARY_H_
 
@@ -13,10 +13,6 @@ namespace dmi::program {
 // Counts a boundary on the device and stamps it into the boundary log of the
 // ring, where one is installed. Called by programs; never blocks.
 void AdvanceBoundary(wire::ControlBlock& control);
-
-// Sets the step that records of `kind` carry from now on. Called by programs.
-void SetAmbientStep(wire::ControlBlock& control, wire::ProgramKind kind,
-                    int64_t step, uint64_t flags);
 
 // The stamps from number `first` on that are still in the log, oldest first;
 // one that a program overwrites meanwhile is left out. Any thread.

@@ -50,6 +50,16 @@ DMI_HOST_DEVICE inline void SetGate(wire::ControlBlock& control,
   }
 }
 
+// Of a gate program: u32[count], the kind of program, then packed changes.
+DMI_HOST_DEVICE inline void ApplyGateWords(wire::ControlBlock& control,
+                                           const uint32_t* word,
+                                           uint64_t count) {
+  const auto kind = word[0] != 0 ? wire::kMultiDevice : wire::kSingleDevice;
+  for (uint64_t i = 1; i < count; ++i) {
+    SetGate(control, GateChange::Unpack(word[i]), kind);
+  }
+}
+
 }  // namespace dmi::program
 
 #endif  // DMI_PROGRAM_GATES_H_

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/launch.h"
+#include "program/ambient.h"
 #include "program/device_copy.h"
 #include "program/device_record.h"
 #include "program/kernels.h"
@@ -72,25 +73,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) Boundary(*call.control);
 }
 
-// u32[4]: low and high half of the step, flags, the kind of program.
 __global__ void Step(WordsArguments call) {
-  const uint32_t* word = call.words;
-  const bool has_step = word[2] & 1;
-  const bool recording = word[2] & 2;
-  StoreAmbientStep(*call.control,
-                   word[3] != 0 ? wire::kMultiDevice : wire::kSingleDevice,
-                   static_cast<int64_t>(uint64_t{word[1]} << 32 | word[0]),
-                   (has_step ? wire::kAmbientHasStep : 0u) |
-                       (recording ? 0u : wire::kAmbientPaused));
+  ApplyStepWords(*call.control, call.words);
 }
 
-// u32[n]: the kind of program, then packed changes.
 __global__ void Gates(WordsArguments call) {
-  const auto kind =
-      call.words[0] != 0 ? wire::kMultiDevice : wire::kSingleDevice;
-  for (uint64_t i = 1; i < call.count; ++i) {
-    SetGate(*call.control, GateChange::Unpack(call.words[i]), kind);
-  }
+  ApplyGateWords(*call.control, call.words, call.count);
 }
 
 struct Nothing {};
@@ -132,8 +120,8 @@ __global__ void Control(ControlArguments call) {
       MirrorLatest(control.progress, *call.answer);
       break;
     case ControlAction::kStep:
-      StoreAmbientStep(control, call.kind, static_cast<int64_t>(call.value),
-                       call.flags);
+      SetAmbientStep(control, call.kind, static_cast<int64_t>(call.value),
+                     call.flags);
       break;
     case ControlAction::kGate:
       SetGate(control, {static_cast<uint32_t>(call.value), call.flags != 0},

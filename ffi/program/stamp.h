@@ -36,13 +36,6 @@ DMI_HOST_DEVICE inline void StampBoundary(wire::RingHeader& ring,
   StoreRelease(stamp.tag, number + 1);
 }
 
-DMI_HOST_DEVICE inline void StoreAmbientStep(wire::ControlBlock& control,
-                                             wire::ProgramKind kind,
-                                             int64_t step, uint64_t flags) {
-  StoreRelaxed(control.ambient[kind].step, step);
-  StoreRelaxed(control.ambient[kind].flags, flags);
-}
-
 }  // namespace dmi::program
 
 #endif  // DMI_PROGRAM_STAMP_H_

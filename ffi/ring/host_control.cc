@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host as a device, see control.h.
+#include "program/ambient.h"
 #include "program/atomics.h"
 #include "program/boundary.h"
 #include "program/control_table.h"

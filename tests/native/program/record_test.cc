@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "program/ambient.h"
 #include "program/atomics.h"
 #include "program/boundary.h"
 #include "support/deadline.h"
