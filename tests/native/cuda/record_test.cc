@@ -28,6 +28,23 @@ TEST_F(CudaRecordTest, EverySmallSizeComesOutByteForByte) {
   EXPECT_EQ(capture.failure(), "");
 }
 
+TEST_F(CudaRecordTest, EveryRecordHasAChecksumUnlessItIsSwitchedOff) {
+  for (const bool checksum : {true, false}) {
+    CudaCapture capture(device(),
+                        {.bytes = 1u << 20, .slots = 64, .checksum = checksum},
+                        kPrompt);
+    capture.Start();
+    Consumer consumer(capture);
+    CudaProgram program(device());
+    for (uint64_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(program.Record(0, i, i * 50'000), cudaSuccess);
+    }
+    EXPECT_EQ(program.Wait(), cudaSuccess);
+    capture.Stop();
+    EXPECT_EQ(consumer.Join().checksummed(), checksum ? 3u : 0u);
+  }
+}
+
 // Around where a second kernel comes in, and where it has many blocks.
 TEST_F(CudaRecordTest, SizesAroundEveryLimitComeOutByteForByte) {
   CudaCapture capture(device(), {.bytes = 4u << 20, .slots = 64}, kPrompt);

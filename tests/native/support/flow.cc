@@ -128,6 +128,7 @@ void Checker::CheckRow(const batch::Batch& batch, size_t row) {
   last_index_[producer] = static_cast<int64_t>(index);
   ++count_[producer];
   ++records_;
+  if (flags & wire::kHasCrc) ++checksummed_;
 }
 
 void Checker::Check(const batch::Batch& batch) {

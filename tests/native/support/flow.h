@@ -80,6 +80,8 @@ class Checker {
   void Run(batch::BatchQueue& queue);
 
   uint64_t records() const { return records_; }
+  // Of them, those that came with a crc32c of their payload.
+  uint64_t checksummed() const { return checksummed_; }
   uint64_t next_sequence() const { return next_; }
   // Records seen of one producer.
   uint64_t of(uint64_t producer) const;
@@ -89,6 +91,7 @@ class Checker {
 
   uint64_t next_;
   uint64_t records_ = 0;
+  uint64_t checksummed_ = 0;
   std::map<uint64_t, uint64_t> count_;
   std::map<uint64_t, int64_t> last_index_;
   std::vector<uint8_t> expected_;
