@@ -121,6 +121,12 @@ TEST_F(WindowsTest, AWindowNeverHasTwoTransfersUnderWay) {
   options.windows->max_age_nanos = 20 * kMillisecond;
   Simulation simulation(options);
   simulation.Install(1, TwoWindows());
+  // Also where somebody flushes while one is under way.
+  for (uint64_t boundary = 1; boundary <= 100; ++boundary) {
+    simulation.RunTo(boundary);
+    simulation.RunFor(60 * kMicrosecond);
+    simulation.drain().Seal(0);
+  }
   simulation.RunTo(400);
   const auto transfers = simulation.Transfers();
   uint64_t granted = 0;

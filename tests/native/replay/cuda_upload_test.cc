@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -34,9 +33,14 @@ class CudaUploadTest : public fake_cuda::FakeCudaTest {
     Fill();
   }
 
+  // Of the image: no part of it is like another.
+  static uint8_t ByteAt(uint64_t at) {
+    return static_cast<uint8_t>(1 + at + at / 256);
+  }
+
   void Fill() {
     staging_->Grow(kBytes, 0);
-    std::iota(staging_->image(), staging_->image() + kUsed, uint8_t{1});
+    for (uint64_t i = 0; i < kUsed; ++i) staging_->image()[i] = ByteAt(i);
     staging_->Touch(kUsed);
   }
 
@@ -63,7 +67,7 @@ class CudaUploadTest : public fake_cuda::FakeCudaTest {
   static std::vector<uint8_t> Want(uint64_t offset, uint64_t bytes) {
     std::vector<uint8_t> want(bytes);
     for (uint64_t i = 0; i < bytes; ++i) {
-      want[i] = offset + i < kUsed ? static_cast<uint8_t>(offset + i + 1) : 0;
+      want[i] = offset + i < kUsed ? ByteAt(offset + i) : 0;
     }
     return want;
   }
